@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.bitmask import PATTERN as BITMASK
 from louver.formats.check import check
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.schema import DenseForm
+from louver.formats.schema import BitmaskForm, DenseForm
 from louver.models.regions import Region, regions
 from louver.models.roles import TensorFacts
 from louver.models.scaled import Factors, numbers
@@ -43,7 +44,8 @@ def kept_by(source: Source, facts: TensorFacts, patterns: Sequence[Pattern]) -> 
     """
     form = facts.form
     if not isinstance(form, DenseForm):
-        pattern = getattr(form, "pattern", Pattern(2, 4))
+        # A mask of any places says nothing of a pattern.
+        pattern = BITMASK if isinstance(form, BitmaskForm) and form.kept is None else getattr(form, "pattern", None)
         return {pattern: Kept(True, 1.0, 0)} if pattern in patterns else {}
     assert facts.axis is not None
     factors = None

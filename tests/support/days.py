@@ -27,6 +27,11 @@ def parse_day(text: str) -> str:
         raise argparse.ArgumentTypeError(f"the day is a date such as 2026-11-28, or today, got {text!r}") from None
 
 
+def week_of(day: str) -> int:
+    """The number of a week, which begins on Monday."""
+    return (date.fromisoformat(day).toordinal() - 1) // WEEK
+
+
 def cases_of_day(cases: Sequence[str], days: int, day: str) -> set[str]:
     """Those of a test's cases that `day` runs: every case once in `days` days, at least one each day.
 
@@ -37,15 +42,14 @@ def cases_of_day(cases: Sequence[str], days: int, day: str) -> set[str]:
     parts = min(days, len(cases))
     # Tests of the same number of days begin on different ones, so that no day has all the larger parts.
     # Each week begins one part later: who tests on some weekdays only still runs every case.
-    days_so_far = date.fromisoformat(day).toordinal() - 1
-    turn = days_so_far + days_so_far // WEEK + zlib.crc32(cases[0].partition("[")[0].encode())
+    turn = date.fromisoformat(day).toordinal() + week_of(day) + zlib.crc32(cases[0].partition("[")[0].encode())
     dealt = sorted(cases, key=lambda case: (zlib.crc32(case.encode()), case))
     return set(dealt[turn % parts :: parts])
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The marker of a test. days: 1 to 7 run its cases in turns. every: of so many cases one takes part, the others are slow."""
+    """The marker of a test. days: 1 to 7 run its cases in turns. every: of so many cases one takes part, each week another one."""
 
     days: int
     every: int = 1
@@ -85,7 +89,10 @@ class Days:
                 families[item.nodeid.partition("[")[0], sampled].append(item)
         week = today = 0
         for (_, sampled), family in families.items():
-            takes_part = [item.nodeid for item in family[:: sampled.every] if item.get_closest_marker("slow") is None]
+            begin = week_of(self.day) % min(sampled.every, len(family))
+            takes_part = [
+                each.nodeid for each in family[begin :: sampled.every] if each.get_closest_marker("slow") is None
+            ]
             kept = cases_of_day(takes_part, sampled.days, self.day)
             for item in family:
                 if item.nodeid not in kept:
@@ -109,7 +116,7 @@ class Days:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The share of the day."""
-        if self.applies and self.counts is not None:
+        if self.applies and self.counts is not None and self.counts[1]:
             today, week = self.counts
             terminalreporter.write_line(
                 f"day {self.day}: {today:,} of the week's {week:,} sampled cases; {VARIABLE}={self.day} repeats it"

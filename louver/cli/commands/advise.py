@@ -19,7 +19,9 @@ def parse_tokens(text: str) -> tuple[int, ...]:
     """Numbers of tokens from text such as "1,64,4096". Raises ValueError for other text."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 and int(part) for part in parts):
-        raise ValueError(f"tokens are positive numbers, separated by commas, such as 1,64,4096, got {text!r}")
+        raise ValueError(
+            f"tokens are positive numbers of at most 9 digits, separated by commas, such as 1,64,4096, got {text!r}"
+        )
     return tuple(int(part) for part in parts)
 
 

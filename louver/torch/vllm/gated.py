@@ -142,6 +142,9 @@ def _activation(act: Any, pair: Any) -> tuple[str | None] | None:
     like: Tensor = pair.weight
     generator = torch.Generator(like.device).manual_seed(0)
     x = _WIDE * torch.randn(64, 128, generator=generator, device=like.device)
+    # Some rows have large gates, some large factors: limits are seen, and products stay in the range of f16.
+    scales = torch.tensor([[50.0, 0.05], [0.05, 50.0], [1.0, 1.0]], device=like.device).repeat_interleave(64, 1)
+    x[:24] *= scales.repeat_interleave(8, 0)
     x = x.to(like.dtype)
     gate, up = x.float().chunk(2, 1)
     try:

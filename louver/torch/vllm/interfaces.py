@@ -121,11 +121,15 @@ INTERFACES: Final = (
 
 def check() -> None:
     """Raises InterfaceError, which names the first interface that differs and the versions that pass."""
+    try:
+        version = installed()
+    except ModuleNotFoundError:
+        raise InterfaceError(f"Louver serves with vLLM {VERSIONS}, which is not installed: pip install vllm") from None
     for interface in INTERFACES:
         difference = interface.difference()
         if difference is not None:
             raise InterfaceError(
-                f"Louver serves with vLLM {VERSIONS}, got {installed()}, where {interface} differs: {difference}. Install a "
+                f"Louver serves with vLLM {VERSIONS}, got {version}, where {interface} differs: {difference}. Install a "
                 "version that passes, or a newer Louver"
             )
 

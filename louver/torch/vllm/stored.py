@@ -37,9 +37,14 @@ class Stored:
         m, height = self.pattern.m, self.pattern.length
         if part != columns and part % m:
             fits = [size for size in range(1, columns // part) if columns % size == 0 and columns // size % m == 0]
+            use = (
+                f"use {' or '.join(map(str, fits))}"
+                if fits
+                else "serve the dense weights that `louver decompress` writes"
+            )
             raise ValueError(
                 f"tensor_parallel_size {columns // part} divides the {columns} input features of {name} into parts of {part}, which "
-                f"cut groups of {self.pattern}: use {' or '.join(map(str, fits))}"
+                f"cut groups of {self.pattern}: {use}"
             )
         cut = next((size for size in rows if size % height), None)
         if cut is not None:

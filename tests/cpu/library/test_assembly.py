@@ -276,6 +276,7 @@ def fused_shown(product: Product) -> bool:
     return product[0].epilogue in (FULL, EPILOGUES["c-f16"], EPILOGUES["gelu-tanh"], EPILOGUES["gated-scaled"])
 
 
+@pytest.mark.sampled(7, every=7)
 @pytest.mark.parametrize(
     ("problem", "schedule"),
     [
@@ -290,6 +291,7 @@ def test_fused_epilogues_assemble_cleanly(problem: Problem, schedule: Schedule) 
 READS = ("bias", "scale", "dense_scale", "dense_bias")
 
 
+@pytest.mark.sampled(7, every=7)
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 @pytest.mark.parametrize("left_out", [*READS, "all"])
 @pytest.mark.parametrize(("a", "out"), [("bf16", "bf16"), ("e4m3", "f32"), ("s8", "f16")])

@@ -18,8 +18,6 @@ from louver.library.numerics import accumulation, compare
 from support.compiled import compiled_product
 from support.products import Operands, operands
 
-pytestmark = pytest.mark.sampled(7)
-
 MODES = {
     "f16": ("f16", "f16", "f16"),
     "f16 of 8 bits": ("e4m3", "e5m2", "f16"),

@@ -28,7 +28,6 @@ def run(weight: np.ndarray, tokens: np.ndarray, dtype: str, mode: str, out: str)
     return y.T
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("dtype", "mode"), MODES)
 def test_worst_data_keep_the_bound_for_any_data(rng: np.random.Generator, dtype: str, mode: str) -> None:
     k, how = 1021, accumulation(dtype, mode)

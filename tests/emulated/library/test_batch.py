@@ -19,8 +19,6 @@ from louver.library.configure import deepest
 from louver.library.emulate import emulate
 from support.compiled import compiled_product
 
-pytestmark = pytest.mark.sampled(7)
-
 ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
 BATCHES: tuple[Batch, ...] = ("dense", "sparse", "both")
 

@@ -23,8 +23,6 @@ from louver.library.numerics import compare
 from support.compiled import compiled_product
 from support.products import Operands, operands
 
-pytestmark = pytest.mark.sampled(7)
-
 OUTPUTS = {
     "f32": ("f16", "f16", "f32"),
     "s32": ("s8", "u8", "s32"),

@@ -43,7 +43,6 @@ def described(case: Case) -> str:
     return f"{setting.kind}-{setting.a}-{setting.pattern}-{case.windows}-{case.m}x{case.n}x{case.k}"
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("case", small(), ids=described)
 def test_drawn_vectors_are_right(case: Case) -> None:
     given = drawn(case)

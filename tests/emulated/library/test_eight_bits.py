@@ -19,8 +19,6 @@ from louver.library.numerics import compare
 from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 
-pytestmark = pytest.mark.sampled(7)
-
 PAIRS = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
 
 CASES = [(a, b, out) for a, b in PAIRS for out in PRODUCTS[a, b]]

@@ -20,8 +20,6 @@ from louver.library.reference import exact_product
 from louver.library.rows import Rows
 from support.compiled import compiled_product
 
-pytestmark = pytest.mark.sampled(7)
-
 PRODUCTS: list[tuple[Kind, BLayout, bool]] = [
     ("linear", "k_major", True),
     ("linear", "k_major", False),

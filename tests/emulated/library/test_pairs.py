@@ -16,8 +16,6 @@ from support import cut_products
 from support.cut_products import ORDERS, STRUCTURES, TYPES, check_exact
 from support.products import assert_close, operands
 
-pytestmark = pytest.mark.sampled(7)
-
 NARROW = cut_products.NARROW.changed(work="pairs")
 
 SCHEDULES = {

@@ -21,8 +21,6 @@ from louver.library.tile_shapes import TILE_N, TILES
 from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 
-pytestmark = pytest.mark.sampled(7)
-
 
 def run(
     problem: Problem,

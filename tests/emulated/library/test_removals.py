@@ -25,8 +25,6 @@ from support.compiled import compiled_product
 from support.gathered import shared, vectors
 from support.removal import ORDERS, removals, survey, undetected, work_removals
 
-pytestmark = pytest.mark.sampled(7)
-
 # One of each structure: what is stored how, one CTA or a cluster, a ring that wraps early or late, who feeds it with what.
 # The first one runs fastest.
 STRUCTURES = {

@@ -12,8 +12,6 @@ from louver.library.emulate import emulate
 from support.compiled import compiled_product
 from support.products import assert_exact, operands
 
-pytestmark = pytest.mark.sampled(7)
-
 ALONE = Schedule.of(tile_m=64, tile_n=32, consumers=1, stages=1, specialized=False, in_flight=0)
 STAGE = Schedule.of(tile_n=32, stages=3, metadata="stage")
 BARRIER = Schedule.of(tile_n=32, stages=3, metadata="barrier")

@@ -82,7 +82,6 @@ def metadata(s: SparseTensor, layout: Layout) -> np.ndarray:
     return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
 def test_pruned(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
     w, device = LAYOUTS[layout](random_bits(rng, shape, dtype)), Device()
@@ -91,7 +90,6 @@ def test_pruned(dtype: str, pattern: str, shape: tuple[int, int], layout: str, r
     assert same_bits(np.ascontiguousarray(out), louver.prune(w, pattern))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
 def test_compressed(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
     kept, device = Pattern.parse(pattern), Device()
@@ -108,7 +106,6 @@ def test_compressed(dtype: str, pattern: str, shape: tuple[int, int], layout: st
     assert counters.tolist() == [0, expected.negative_zeros_dropped]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("case", "words"), list(zip(CASES[:10], (*["words"] * 7, "rows", "words", "words"), strict=True)), ids=str
 )
@@ -135,7 +132,6 @@ def test_groups_that_break_the_pattern_are_seen(dtype: str, pattern: str, rng: n
     assert counters[0] == 1, "one thread has seen it"
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), [CASES[i] for i in (0, 2, 4, 7, 9, 14)])
 def test_checked(
@@ -160,7 +156,6 @@ def test_checked(
         start = (number >> KEY_BITS) + 1
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
 def test_expanded(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
     s = louver.compress(random_bits(rng, shape, dtype), pattern, method="magnitude")
@@ -188,7 +183,6 @@ def legal(s: SparseTensor, indices: Array) -> bool:
     return True
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("layout", ["words", "rows"])
 @pytest.mark.parametrize(("dtype", "shape"), [("f16", (2, 20, 271)), ("s8", (2, 70, 44)), ("f32", (1, 66, 37))])
 def test_prepacked(dtype: str, shape: tuple[int, int, int], layout: Layout, rng: np.random.Generator) -> None:
@@ -220,7 +214,6 @@ def test_arrays_that_are_not_aligned(offset: int, rng: np.random.Generator) -> N
     check_stored(expected, held, codes)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((3, 5, 40), -1), ((2, 20, 16), 1), ((20, 3, 8), 0), ((2, 2, 14, 8), 2), ((90,), 0), ((4, 1), 0)],
@@ -251,7 +244,6 @@ def test_entries_have_metadata_of_their_own(rng: np.random.Generator) -> None:
 # --- transposable masks --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("dtype", "shape", "layout"),
     [
@@ -278,7 +270,6 @@ def test_both_orientations(dtype: str, shape: tuple[int, ...], rng: np.random.Ge
     check_both(random_bits(rng, shape, dtype))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8", "f32"])
 def test_both_orientations_of_few_zeros(dtype: str, layout: str, rng: np.random.Generator) -> None:

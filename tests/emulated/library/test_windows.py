@@ -109,7 +109,6 @@ def agree(
     return launches
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
 def test_as_on_the_host(

@@ -66,7 +66,6 @@ def _text(element: str, rows: int, columns: int, *, turned: bool) -> str:
 }}"""
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("warps", [1, 4])
 @pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("tile", [(16, 32), (16, 64), (64, 128), (128, 64)], ids=str)

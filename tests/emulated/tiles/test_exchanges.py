@@ -42,7 +42,6 @@ def drawn(rng: np.random.Generator, shape: Vector, warps: int) -> LinearAttr:
     return LinearAttr.of(Layout(shape, registers, tuple(threads[:LANE_BITS]), tuple(threads[LANE_BITS:])))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("t", DTYPES)
 def test_any_layout_to_any_other(t: str, seed: int) -> None:
@@ -68,7 +67,6 @@ def rows(shape: Vector, warps: int, t: str, along: int = 1) -> BlockedAttr:
     return BlockedAttr.default(shape, warps, 16 // np.dtype(DTYPES[t]).itemsize, (along, 1 - along))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", MMA)
 @pytest.mark.parametrize("t", DTYPES)
 @pytest.mark.parametrize("along", [0, 1])

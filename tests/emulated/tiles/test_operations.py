@@ -38,7 +38,6 @@ ONE = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("element", UNIT)
 @pytest.mark.parametrize("op", ONE)
 def test_floats(rng: np.random.Generator, op: str, element: str) -> None:
@@ -110,7 +109,6 @@ def test_long_integers_are_divided(rng: np.random.Generator, op: str) -> None:
         np.testing.assert_array_equal(each, np.array(wanted))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("bins", [5, 256])
 @pytest.mark.parametrize(("kind", "element"), ATOMICS)
 def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -> None:

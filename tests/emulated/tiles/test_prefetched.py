@@ -45,7 +45,6 @@ MANY = 32
 """Warps for which anything here is little enough to be loaded ahead."""
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("wide", [False, True], ids=["elements", "wide"])
 @pytest.mark.parametrize("name", AHEAD)
 def test_kernels_ahead(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, name: str, wide: bool) -> None:

@@ -101,7 +101,6 @@ products, and register tiles only where bulk copies cannot read an operand; `exp
 """
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_products_fit_their_registers(name: str) -> None:
     assembly = assemble(compiled_ttir(kept(name)).ptx)

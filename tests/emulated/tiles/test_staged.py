@@ -27,7 +27,6 @@ def operands(bits: int) -> dict[str, DotOperandAttr]:
     }
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("t", "along", "name", "shape"),
     [

@@ -22,13 +22,11 @@ def check(compiled: CompiledTiles, run: Run, seed: int = 3) -> None:
     run.check()
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_every_kernel(rng: np.random.Generator, name: str) -> None:
     check(compiled_ttir(kept_tiles(name)), RUNS[name](rng, name))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("warps", [1, 2, 8])
 @pytest.mark.parametrize(
     "name",
@@ -63,7 +61,6 @@ def test_the_interpreter_agrees(rng: np.random.Generator, name: str) -> None:
     run.check()
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_the_assembler_takes_it(name: str) -> None:
     assembly = assemble(compiled_ttir(kept_tiles(name)).ptx, "sm_90a")

@@ -84,7 +84,6 @@ FORMS = {
 }
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("name", FORMS)
 def test_results(rng: np.random.Generator, name: str, steps: int) -> None:
@@ -98,7 +97,6 @@ def test_results(rng: np.random.Generator, name: str, steps: int) -> None:
     run.emulate(made, Seeded(steps))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_assembler_has_nothing_to_say(name: str) -> None:
     assert assemble(FORMS[name].compiled().ptx, "sm_90a").faults == ()
@@ -135,7 +133,6 @@ def test_other_targets_multiply_by_warps(rng: np.random.Generator, name: str) ->
     loop.drawn(rng, m + 16, n, 3 * k - 16).emulate(made)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(7)], ids=str)
 @pytest.mark.parametrize(
     "name", ["f16", "f16, two loops", "f16, scaled on the way", "e4m3, N-major", "e4m3, block scales", "f16 sums"]

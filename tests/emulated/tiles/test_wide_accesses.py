@@ -98,7 +98,6 @@ APART = ["sle, %n1, %end", "ne, %n1, %end", "sge, %end, %n1"]
 """Conditions that they do not."""
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("first", [0, 16, -32])
 @pytest.mark.parametrize("compare", [*INSIDE, *APART])
 @pytest.mark.parametrize("element", ["i8", "i16", "f16", "f32", "i64"])
@@ -167,7 +166,6 @@ def test_integers_that_wrap_once_they_are_negated(x: int) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_every_kernel(rng: np.random.Generator, name: str) -> None:
     run = RUNS[name](rng, name)

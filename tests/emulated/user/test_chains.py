@@ -15,7 +15,6 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "form", [pytest.param(form, id=name.replace(" ", "_")) for name, form in forms("chains").items()]
 )

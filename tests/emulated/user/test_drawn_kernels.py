@@ -69,7 +69,6 @@ def test_on_the_emulator(seed: int) -> None:
     assert run(choices, draw_launch(choices, 0, most=1.5), on_emulator=True) == []
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_by_the_interpreter(seed: int) -> None:
     choices = draw(seed, largest=LARGEST)
@@ -83,7 +82,6 @@ def test_what_was_found(name: str) -> None:
         assert run(choices, draw_launch(choices, index, most=1.5), on_emulator=True) == []
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_structures_of_the_general_path(name: str) -> None:
     """What the sanitizer runs: each is in the PTX."""

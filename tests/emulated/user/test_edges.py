@@ -99,7 +99,6 @@ PARTS = [
 ]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("change", "rule"), PARTS, ids=str)
 def test_parts_of_rows(change: dict[str, Any], rule: str, rng: np.random.Generator, edges: Any) -> None:
     known = matrices(rng, k=change.get("K", K))
@@ -145,7 +144,6 @@ SUMS = {
 }
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("tile", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("form", SUMS)
 def test_sums_and_offsets(form: str, tile: dict[str, int], rng: np.random.Generator, edges: Any) -> None:
@@ -178,7 +176,6 @@ BATCHES = [
 ]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("tile", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize(("form", "change", "rule"), BATCHES, ids=str)
 def test_matrices_of_a_batch(
@@ -214,7 +211,6 @@ WRAPPED = {
 }
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("form", WRAPPED)
 def test_rows_that_wrap_and_who_sees_them(form: str, rng: np.random.Generator, edges: Any) -> None:
     w = rng.standard_normal((32, 32), np.float32).astype(np.float16)
@@ -237,7 +233,6 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("form", "length", "rule"), BLOCKS, ids=str)
 def test_block_pointers(form: str, length: int, rule: str, rng: np.random.Generator, edges: Any) -> None:
     require_block_pointers()
@@ -269,7 +264,6 @@ DESCRIPTORS = [
 ]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("form", "length", "further", "rule"), DESCRIPTORS, ids=str)
 def test_descriptors(
     form: str, length: int, further: tuple[int, int], rule: str, rng: np.random.Generator, edges: Any
@@ -293,7 +287,6 @@ TYPES = [
 SIZES = [(1, 1, 4), (7, 16, 8), (15, 17, 16), (17, 15, 20), (16, 7, 68)]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize(("element", "pattern", "step", "rule"), TYPES)
 def test_types_and_small_sizes(

@@ -26,7 +26,6 @@ BATCHES = (
 )
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", BATCHES)
 def test_weights_come_by_bulk_copies(name: str) -> None:
     known, _ = bind(VLLM[name].call(0, VLLM[name].small), sparse=True)

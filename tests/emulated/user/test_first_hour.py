@@ -112,7 +112,6 @@ BRANCHES = (
 )
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("emulated", [False, True])
 @pytest.mark.parametrize("flag", [0, 2])
 @pytest.mark.parametrize("rows", [64, 32])

@@ -19,7 +19,6 @@ from support.triton import fixed_masks
 TILE = {"TM": 64, "TN": 64, "TK": 64}
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("way", ["as it is", "register tiles", "interpreted"])
 @pytest.mark.parametrize(
     ("name", "m", "k", "limit"),

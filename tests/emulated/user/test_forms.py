@@ -29,7 +29,6 @@ def run(form: Form, *, sparse: bool) -> Report | None:
     return report
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("form", EVERY)
 def test_sparse_on_the_emulator(form: Form) -> None:
     run(form, sparse=True)
@@ -65,7 +64,6 @@ def test_tiles_that_are_changed_are_copied_in_boxes(file: str, name: str) -> Non
     assert not any(each.startswith("cp.async.c") for each in report.instructions)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("form", EVERY)
 def test_dense_by_the_interpreter(form: Form) -> None:
     run(form, sparse=False)

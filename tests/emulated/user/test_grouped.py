@@ -38,7 +38,6 @@ def test_each_block_takes_its_expert(rng: np.random.Generator, name: str) -> Non
     case.assert_close(known["y"])
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("sizes", ORDERS, ids=str)
 def test_orders_of_experts_and_tails(rng: np.random.Generator, sizes: dict[str, Any]) -> None:
     case = layer(rng, "expert_pointers", **sizes)
@@ -57,7 +56,6 @@ HINTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("hints", HINTS, ids=str)
 def test_every_schedule_reads_the_array(rng: np.random.Generator, hints: dict[str, Any]) -> None:
     case = layer(rng, "expert_pointers", tokens=200, features=270)

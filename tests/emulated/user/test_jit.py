@@ -33,7 +33,6 @@ def gap(out: np.ndarray) -> np.ndarray:
     return np.asarray(whole)[:, out.shape[1] :].astype(np.float64)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_every_style_by_reference_and_emulator(rng: np.random.Generator, name: str) -> None:
     case = case_of(rng, name, 200, 88, 272)
@@ -44,7 +43,6 @@ def test_every_style_by_reference_and_emulator(rng: np.random.Generator, name: s
         case.assert_close(result(case, out))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("padding", [0, 1, 8])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 7, 8), (129, 65, 136), (256, 128, 64)])
 def test_tails_and_padded_outputs(rng: np.random.Generator, m: int, n: int, k: int, padding: int) -> None:
@@ -115,7 +113,6 @@ def kernels() -> Any:
     return SimpleNamespace(**{name: case.function() for name, case in CASES.items()})
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_every_style_by_triton(rng: np.random.Generator, name: str, kernels: Any) -> None:
     if CASES[name].oldest:

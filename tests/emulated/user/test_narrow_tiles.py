@@ -39,7 +39,6 @@ TEXT = """tt.func public @k(%d: !tt.ptr<f32>, %a: !tt.ptr<T> {{louver.sparse.{ma
 CASES = [("f16", 16), ("f16", 32), ("bf16", 16), ("bf16", 32), ("f32", 8), ("f32", 16)]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("element", "by"), CASES)
 @pytest.mark.parametrize("skipped", [0, 1, 3])
 def test_parts_of_a_word(element: str, by: int, skipped: int, rng: np.random.Generator) -> None:

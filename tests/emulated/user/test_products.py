@@ -41,7 +41,6 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("file", "name"), PRODUCTS)
 def test_it_is_a_product(file: str, name: str) -> None:
     form = forms(file)[name]

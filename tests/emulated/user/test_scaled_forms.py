@@ -34,7 +34,6 @@ def run(name: str, sizes: Sizes) -> None:
     check(call, outs, form.tolerance, form.tolerance)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("k", DEPTHS)
 @pytest.mark.parametrize("name", FORMS)
 def test_depths(name: str, k: int) -> None:
@@ -42,7 +41,6 @@ def test_depths(name: str, k: int) -> None:
     run(name, Sizes(small.BM, small.BN, k, small.BM, small.BN, small.BK))
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("name", FORMS)
 def test_tiles(name: str, tile: tuple[int, int]) -> None:

@@ -40,7 +40,6 @@ def part(rng: np.random.Generator, rows: int, depth: int, row: int, column: int,
     return y, w[row : row + rows, column : column + depth].astype(np.float64) @ x.astype(np.float64)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("tile", [32, 64])
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_of_a_tensor(name: str, tile: int, rng: np.random.Generator) -> None:

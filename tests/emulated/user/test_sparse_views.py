@@ -127,7 +127,6 @@ def run(style: str, form: str, k: int, p: int, depth: int, rng: np.random.Genera
     return outs[0], outs[1]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_are_where_they_are_in_the_dense_tensor_or_refused(

@@ -24,7 +24,6 @@ def skip_old(name: str) -> None:
         require_block_pointers()
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("name", "version"), KEPT_CALLS)
 def test_from_its_text(name: str, version: str) -> None:
     call = call_of(name, SMALL)
@@ -45,19 +44,16 @@ def run(name: str, size: str, tl: Any) -> None:
     assert kernel.explain(**known).family == case.families[list(SIZES).index(size)]
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", EVERY)
 def test_small_tiles(name: str, tl: Any) -> None:
     run(name, "small", tl)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", EVERY)
 def test_large_tiles(name: str, tl: Any) -> None:
     run(name, "large", tl)
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", EVERY)
 def test_dense_arrays_by_reference(name: str, tl: Any) -> None:
     """What the cases expect is what the kernels compute of dense arrays."""
