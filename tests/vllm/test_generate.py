@@ -38,6 +38,7 @@ import louver.torch.transformers
 from louver.torch.report import Report
 from louver.torch.vllm.config import LouverConfig
 
+SETTINGS = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 4, "dtype": "float32"}
 PROMPTS = ([1, 2, 3, 4, 5], [7, 9], [100, 3, 50, 2, 2, 2, 8])
 
 
@@ -107,8 +108,7 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, **options: Any) -> Generator[Served]:
-    settings = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 4, "dtype": "float32", **options}
-    served = Served(vllm.LLM(model=str(folder), skip_tokenizer_init=True, **settings))
+    served = Served(vllm.LLM(model=str(folder), skip_tokenizer_init=True, **(SETTINGS | options)))
     try:
         yield served
     finally:
@@ -265,6 +265,25 @@ def test_reloaded_weights(tmp_path: Path) -> None:
 def test_sparse_files_need_the_load_format(zeros: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="are read by --load-format louver, got 'auto'"):
         tokens_of(saved(zeros, tmp_path / "saved"))
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """Each has its part of every layer of files that are stored sparse."""
+    zeros = written("llama", tmp_path / "zeros")
+    expected = tokens_of(zeros)
+    compress(zeros, tmp_path / "out", "louver")
+    options = json.dumps(SETTINGS | forced() | {"load_format": "louver"})
+    program = Path(__file__).with_name("two_ranks.py")
+    # A core each: vLLM else wants a NUMA node each.
+    found = subprocess.run(
+        [sys.executable, program, tmp_path / "out", json.dumps(PROMPTS), options],
+        env={**os.environ, "VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = [line for line in found.stdout.splitlines() if line.startswith("tokens ")]
+    assert json.loads(line.removeprefix("tokens ")) == expected
 
 
 def test_the_example(capfd: pytest.CaptureFixture[str]) -> None:
