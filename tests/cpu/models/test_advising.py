@@ -18,8 +18,11 @@ from louver.advice.formats import Format
 from louver.advice.rates import known
 from louver.advice.times import Time, time_of
 from louver.formats.pattern import Pattern
+from louver.formats.schema import BitmaskForm
 from louver.models.advising import Crossing
-from louver.models.kept import Kept
+from louver.models.kept import Kept, kept_by
+from louver.models.roles import TensorFacts
+from louver.models.source import Source
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FORMATS = ("bf16", "bf16 2:4", "bf16 4:8@128")
@@ -86,6 +89,12 @@ def test_what_a_pattern_keeps(tmp_path: Path, weights: dict[str, Any]) -> None:
     sparse = {"model.layers.0.mlp.down_proj.weight": weights["model.layers.0.mlp.down_proj.weight"]}
     found = louver.models.advise(folder(tmp_path / "s", sparse), (1,), device="H200", formats=FORMATS)
     assert found.kept(Format("bf16", "2:4")) == (1, 1.0) and found.kept(Format("bf16", "4:8@128")) is None
+
+
+@pytest.mark.parametrize(("stored", "held"), [(None, {Pattern(2, 4): Kept(True, 1.0, 0)}), (70, {})])
+def test_bits_of_any_places_hold_no_pattern(stored: int | None, held: dict[Pattern, Kept]) -> None:
+    facts = TensorFacts("w", BitmaskForm("F16", (8, 16), stored), "linear", "name", True, "", 1)
+    assert kept_by(Source.__new__(Source), facts, [Pattern(2, 4), Pattern(1, 2)]) == held
 
 
 def test_reading_ends_where_a_pattern_is_broken(tmp_path: Path, rng: np.random.Generator, monkeypatch: Any) -> None:

@@ -18,9 +18,11 @@ torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import louver
+from louver.formats.pattern import Pattern
 from louver.torch.linear import SparseWeight
 from louver.torch.tokens import quantized_rows
 from louver.torch.vllm import register
+from louver.torch.vllm.stored import Stored
 from support import vllm_stub
 from support.vllm_stub import Mapper, VllmConfig
 
@@ -200,7 +202,7 @@ class Picky(Act):
 
 class Limited(Act):
     def forward(self, x: Any) -> Any:
-        return super().forward(x.clamp(-7, 7))
+        return super().forward(x.clamp(-100, 100))
 
 
 class Block(torch.nn.Module):
@@ -396,6 +398,14 @@ def test_a_division_that_cuts_a_group_is_refused(vllm: Vllm) -> None:
     with pytest.raises(ValueError, match=message):
         vllm.Linear(K, [8], config, "o_proj", divides=1, tp=(0, 8))
     vllm.Linear(K, [8], config, "o_proj", divides=1, tp=(0, 4))
+
+
+def test_a_weight_of_no_whole_groups_has_no_division(vllm: Vllm) -> None:
+    message = (
+        "input features of o into parts of 9, which cut groups of 2:4: serve the dense weights that `louver decompress`"
+    )
+    with pytest.raises(ValueError, match=message):
+        Stored(Pattern(2, 4)).check_division("o", 18, 9, [64])
 
 
 def test_a_division_that_cuts_a_window_is_refused(vllm: Vllm) -> None:

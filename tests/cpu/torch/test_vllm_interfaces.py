@@ -45,6 +45,12 @@ def test_the_stub_passes(stub: dict[str, Any]) -> None:
     assert registered(stub) == ["louver", "louver"]
 
 
+def test_without_vllm_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(InterfaceError, match=f"serves with vLLM {VERSIONS}, which is not installed: pip install vllm"):
+        check()
+
+
 @pytest.mark.parametrize("interface", INTERFACES, ids=str)
 def test_a_missing_interface_is_named(
     stub: dict[str, Any], monkeypatch: pytest.MonkeyPatch, interface: Interface, caplog: pytest.LogCaptureFixture
