@@ -46,6 +46,7 @@ def check(
     check_exact(rng, problem, sizes, schedule, order, ranges, sm_count)
 
 
+@pytest.mark.sampled(7, every=5)
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_structure_and_type(rng: np.random.Generator, name: str, types: str) -> None:
