@@ -17,11 +17,12 @@ ESTIMATE_REPLAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A captured graph of `launches` launches."""
+    """A captured graph of `launches` launches. call: what was captured; it keeps the memory that the graph reads and writes."""
 
     torch: Any
     graph: Any
     launches: int
+    call: Callable[[int], object]
 
     def seconds(self, replays: int) -> float:
         """Seconds of a launch, over `replays` timed replays after an untimed one."""
@@ -48,7 +49,7 @@ def capture(torch: Any, call: Callable[[int], object], launches: int) -> Graph:
         for index in range(launches):
             call(index)
     torch.cuda.synchronize()
-    return Graph(torch, graph, launches)
+    return Graph(torch, graph, launches, call)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def test_a_long_replay_is_not_repeated_for_an_estimate(replay_ms: float, replays
             return (other.at - self.at) * replay_ms
 
     torch = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
-    graph = Graph(torch, SimpleNamespace(replay=lambda: played.append(1)), launches=2)
+    graph = Graph(torch, SimpleNamespace(replay=lambda: played.append(1)), launches=2, call=played.append)
     assert graph.estimate(0.003) == pytest.approx(replay_ms * 1e-3 / 2)
     assert played == replays
 
