@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from louver.advice.formats import OUTPUTS, Format
 from louver.advice.rates import known
 from louver.advice.times import predicted
+from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.torch.experts import dense_product
 from louver.torch.joined import JoinedWeight
@@ -55,9 +56,12 @@ def element_of(weight: Tensor) -> str:
 
 
 def predict(weight: Tensor, pattern: str, tokens: Sequence[int], device: str) -> Gain | None:
-    """The predicted times of a layer on a GPU. None for a stack, and for a GPU or an element type without rates."""
+    """The predicted times of a layer on a GPU. None for a stack, for a GPU or an element type without rates, and for a
+    pattern that GPUs do not multiply in the type: 1:2 is that of f32.
+    """
     there, element = known().get(device), element_of(weight)
-    if there is None or weight.ndim != 2 or element not in OUTPUTS:
+    multiplied = element in OUTPUTS and has_kernels("products", pattern, element)
+    if there is None or weight.ndim != 2 or not multiplied:
         return None
     (rows, columns), formats = weight.shape, (Format(element), Format(element, pattern))
     dense, sparse = ({n: predicted(each, rows, n, columns, there).us for n in tokens} for each in formats)

@@ -39,6 +39,7 @@ def test_no_gain_is_predicted_without_rates() -> None:
     weight = torch.zeros(64, 64, dtype=torch.float16)
     assert predict(weight, "2:4", (1,), "NVIDIA A100") is None
     assert predict(weight[None], "2:4", (1,), NAME) is None
+    assert predict(weight, "1:2", (1,), NAME) is None, "a weight of bf16 has no product of 1:2"
     assert predict(weight.to(torch.float8_e5m2), "2:4", (1,), NAME) is None
     layer: Any = SimpleNamespace(name="proj", weight=weight.to(torch.float8_e5m2), module=SimpleNamespace(bias=None))
     with pytest.raises(ValueError, match="times of e5m2 are predicted for no GPU, got proj: move the model to a GPU"):
