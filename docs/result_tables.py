@@ -16,6 +16,7 @@ from louver.measure.report.kernels import read_kernels
 from louver.measure.report.model import DENSE_BF16, SIDES, read_model, speedups
 from louver.measure.report.nm import CUBLAS, NmRow, read_nm
 from louver.measure.report.roofline import DATASHEET, ROOFS
+from louver.measure.report.serve import ratios, read_serve
 from louver.measure.report.table import NONE, Column, Table, grouped, number
 
 R = TypeVar("R")
@@ -323,3 +324,23 @@ def short(commit: str) -> str:
 def protocol(path: Path) -> str:
     """The protocol that the record keeps, as one line."""
     return " ".join(json.loads(path.read_text(encoding="utf-8"))["protocol"].split())
+
+
+def served(path: Path) -> Table:
+    """A layer's products as a server calls them: mean and least speed over the dense side of the same type."""
+    rows = [
+        (each.side, each.case, f"{each.mean:.2f}", f"{each.least[1]:.2f}", f"{each.least[0]:,}", str(len(each.found)))
+        for each in ratios(read_serve(path).rows)
+    ]
+    return table(("side", "case", "× dense, mean", "least", "at tokens", "numbers of tokens"), rows, names=2)
+
+
+def register_tiles(path: Path) -> Table:
+    """Register tiles beside cuBLAS and a loop of the instruction."""
+    rows = [
+        (f"{row['m']}×{row['n']}×{row['k']}", each["contender"], f"{each['us']:.1f}", f"{each['share_of_loop']:.0%}")
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for each in row["contenders"]
+        if "loop" not in each["contender"]
+    ]
+    return table(("M×N×K", "contender", "µs", "of the instruction's rate"), rows, names=2)

@@ -90,10 +90,22 @@ ENTRIES = (
         made.models,
     ),
     Entry(
+        "Models in PyTorch",
+        "h200/serve.json",
+        "The products of a layer as a server calls them, × the dense side of the same type, at the numbers of tokens that vLLM captures.",
+        made.served,
+    ),
+    Entry(
         "Accuracy",
         "accuracy/h200.json",
         "A small language model; the speeds are those of the patterns in layers of a larger one ([which to take](accuracy.md)).",
         made.accuracy,
+    ),
+    Entry(
+        "Register tiles",
+        "h200/mma.json",
+        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction.",
+        made.register_tiles,
     ),
     Entry("Epilogues", "h200/epilogues.json", "A linear product of f16 with a step after it.", made.epilogues),
     Entry("Streaming", "h200/compress.json", "Prune, check and compress on the GPU, f16.", made.streaming),
