@@ -49,6 +49,14 @@ class Preparation:
     batch: int
     batch_invariant: bool = False
 
+    @property
+    def parts(self) -> list[tuple[Problem, int, int]]:
+        """The problems of the calls, each with the least and the greatest N: calls with one N may have their own."""
+        one = _as_called(self.problem, self.s.shape[-2], 1)
+        if one == self.problem or not self.low <= 1 < self.high:
+            return [(self.problem, self.low, self.high)]
+        return [(one, self.low, 1), (self.problem, 2, self.high)]
+
 
 def preparation(
     s: SparseTensor,
@@ -93,7 +101,17 @@ def preparation(
     addend = "auto" if bias else None
     wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)
     place = _place_of(s, device)
-    return Preparation(s, low, high, wanted, place, count, batch_invariant)
+    return Preparation(s, low, high, _as_called(wanted, s.shape[-2], high), place, count, batch_invariant)
+
+
+def _as_called(solved: Problem, rows: int, n: int) -> Problem:
+    """The problem of calls with this N: they read a vector with one element as the scale of the whole operand."""
+    steps = solved.epilogue
+    # The tokens of all entries of such a batch have one vector.
+    single = n == 1 and (solved.kind, solved.batch) != ("linear", "dense")
+    scale = "tensor" if steps.scale == "row" and rows == 1 else steps.scale
+    dense_scale = "tensor" if steps.dense_scale == "column" and single else steps.dense_scale
+    return replace(solved, epilogue=replace(steps, scale=scale, dense_scale=dense_scale))
 
 
 def _place_of(s: SparseTensor, device: int | None) -> Device:
@@ -108,17 +126,18 @@ def prepare(wanted: Preparation) -> None:
     """Compile, load and upload in advance, so that calls can be captured. Kernels that were compiled before come from
     the cache on disk.
     """
-    # Calls copy some operands [K, N] to rows along K.
-    copied = wanted.problem if gathers(wanted.s) else replace(wanted.problem, b_layout="k_major")
-    for each in dict.fromkeys((wanted.problem, copied)):
-        make_ready(
-            wanted.s,
-            _classes(wanted.low, wanted.high),
-            each,
-            wanted.place,
-            wanted.batch,
-            batch_invariant=wanted.batch_invariant,
-        )
+    for solved, low, high in wanted.parts:
+        # Calls copy some operands [K, N] to rows along K.
+        copied = solved if gathers(wanted.s) else replace(solved, b_layout="k_major")
+        for each in dict.fromkeys((solved, copied)):
+            make_ready(
+                wanted.s,
+                _classes(low, high),
+                each,
+                wanted.place,
+                wanted.batch,
+                batch_invariant=wanted.batch_invariant,
+            )
     load_copies(wanted.place.ordinal, wanted.s.dtype.bytes)
 
 

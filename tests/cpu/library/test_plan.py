@@ -232,6 +232,25 @@ def test_a_capture_needs_prepare(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor
         louver.matmul(s, Tensor((K, 64)))
 
 
+@pytest.mark.parametrize("m", [1, 64])
+@pytest.mark.parametrize("ns", [1, 2, (1, 9)])
+def test_vectors_of_any_length_are_prepared(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, m: int, ns: int | tuple[int, int]
+) -> None:
+    """Calls read a vector with one element as the scale of the whole operand."""
+    s = weight(rng, m, 64, ml_dtypes.float8_e4m3fn)
+    louver.prepare(s, ns, bias=True, epilogue=louver.Epilogue(scale="row", dense_scale="column"))
+    loaded = len(gpu.called("cuModuleLoadData"))
+    torch.stream = CAPTURING
+    for n in (ns,) if isinstance(ns, int) else (1, 2, 9):
+        x, bias = Tensor((n, 64), "float8_e4m3fn"), Tensor((m,), "bfloat16")
+        rows, tokens = Tensor((m,), "float32"), Tensor((n,), "float32")
+        louver.linear(x, s, bias, scale=rows, dense_scale=tokens)
+        read = gpu.only_launch().arguments
+        assert (read["scale"], read["dense_scale"]) == (rows.address, tokens.address)
+    assert len(gpu.called("cuModuleLoadData")) == loaded
+
+
 def test_a_copy_under_capture_needs_its_kernel(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     aligned, apart = Tensor((16, K)), Tensor((16, K), strides=(2 * K, 2))
     y = Tensor((16, M))
