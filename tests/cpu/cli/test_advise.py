@@ -82,7 +82,7 @@ def test_a_model_as_tables_and_a_picture(cli: Cli, model: Path, tmp_path: Path) 
         (("4", "4", "4", "--on", "A100"), "run louver advise --measure on that GPU"),
         (("4", "4", "4", "--on", "H200", "--measure"), "leave out measure or device, got 'H200'"),
         (("--model", "here", "--on", "H200", "--measure"), "leave out --measure or --on, got 'H200'"),
-        (("--model", "here", "--tokens", "1,,2"), "tokens are positive numbers, separated by commas"),
+        (("--model", "here", "--tokens", "1,,2"), "tokens are positive numbers of at most 9 digits, separated"),
         (("--model", "here", "--tokens", "0"), "such as 1,64,4096, got '0'"),
     ],
 )

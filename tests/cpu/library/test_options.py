@@ -104,6 +104,7 @@ OF_PLANS = {
     "layout": "test_plans_obey_or_refuse_their_own_options",
     "batch": "test_plans_obey_or_refuse_their_own_options",
     "dependent": SPEED,
+    "target": SPEED,
 }
 
 
