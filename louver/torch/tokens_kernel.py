@@ -37,9 +37,11 @@ def quantized_tokens(x: Tensor, dtype: torch.dtype, factor: float, least: float)
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
     scales = torch.empty(x.shape[:-1] or (1,), dtype=torch.float32, device=x.device)
     width = triton.next_power_of_2(size)
+    # Triton compiles anew for a stride of 1, which a single token may have.
+    row = flat.stride(0) if flat.shape[0] > 1 else size
     with torch.cuda.device(x.device):
         _tokens[(flat.shape[0],)](
-            flat, y, scales, size, flat.stride(0), factor, least, width, dtype == torch.int8,
+            flat, y, scales, size, row, factor, least, width, dtype == torch.int8,
             num_warps=min(16, max(1, width // 1024)),
         )  # fmt: skip
     return y, scales
