@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from louver.formats.schema import Form
+from louver.formats.schema import BitmaskForm, Form, SparseForm
 from louver.models.evidence.config import Config
 from louver.models.evidence.found import Found, in_block, is_float, is_fp8, module_of, words
 from louver.models.roles import Evidence, Role
@@ -56,6 +56,10 @@ def _role(name: str, form: Form, names: Names) -> Found:
         return _found(Role.NORM, "a vector of a norm, by its name")
     if "bias" in words(last):
         return _found(Role.BIAS, "a bias, by its name")
+    if isinstance(form, SparseForm):
+        return _found(Role.WEIGHT, "it is stored sparse", form.axis)
+    if isinstance(form, BitmaskForm):
+        return _found(Role.WEIGHT, "it is stored sparse", 1)
     if not is_float(form) and not is_fp8(form):
         return _found(Role.STATE, "its elements are not floating-point numbers")
     if vectors:

@@ -329,7 +329,7 @@ def test_python_does_what_the_command_does(cli: Cli, checkpoint: Path, tmp_path:
     done = louver.models.compress(tmp_path / "c", tmp_path / "d", only=["*dense.weight"])
     assert (tmp_path / "d").read_bytes() == (tmp_path / "a").read_bytes() and not done.notes
     assert len(louver.models.analyze(checkpoint).pruned) == 2
-    with pytest.raises(AttributeError, match="its public names are analyze, compress, decompress, prune"):
+    with pytest.raises(AttributeError, match="its public names are advise, analyze, compress, decompress, prune"):
         louver.models.inspect  # noqa: B018  # pyright: ignore
 
 
