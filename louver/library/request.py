@@ -283,7 +283,8 @@ def output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ..
     shape = dense.shape
     if not weights and kind == "linear":
         if not shape or shape[-1] != k:
-            raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(shape)}")
+            turn = ": transpose it" if len(shape) > 1 and shape[-2] == k else ""
+            raise ValueError(f"x must be [..., K] with K = {k}, got shape {list(shape)}{turn}")
         return (*shape[:-1], m)
     k_axis = -1 if kind == "linear" else -2
     if len(shape) < 2 or shape[k_axis] != k or (weights and shape[:-2] not in ((), weights)):

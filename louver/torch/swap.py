@@ -23,7 +23,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.blocks import Joinable, join_, joinable, separate_
 from louver.torch.core import DEVICES
 from louver.torch.experts import chosen
-from louver.torch.gain import Apart, Gain, Together, measure, measure_stack, predict
+from louver.torch.gain import Apart, Gain, Together, element_of, measure, measure_stack, predict
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import offending
 from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
@@ -180,7 +180,11 @@ class Swapper:
         gain = predict(layer.weight, str(pattern), self._tokens, device)
         if gain is None:
             return ""
-        return f"; {device}: {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens, predicted"
+        kind = element_of(layer.weight)
+        told = f"predicted in {kind}" if layer.weight.dtype.itemsize == 4 else "predicted"
+        return (
+            f"; {device}: {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens, {told}"
+        )
 
     def _alone(self, layer: Layer, sparse: Any) -> Gain:
         key = (sparse.weight.pattern, _key(layer.module, layer.weight))

@@ -36,7 +36,7 @@ def plot_accuracy(record: AccuracyRecord, path: Path) -> Path:
     heights = [HEAD, PANEL, FOOT_LINE * (2 + len(textwrap.wrap(record.foot, FOOT_COLUMNS)))]
     made = figure(WIDTH, sum(heights))
     bands = made.subfigures(3, 1, height_ratios=heights)
-    head(bands[0], f"What pruning costs and gives: {record.model.split(',')[0]}")
+    head(bands[0], f"Pruned {record.model.split(',')[0]}")
     panels = bands[1].subplots(1, len(record.times), squeeze=False, sharey=True)[0]
     bands[1].subplots_adjust(left=0.06, right=0.99, top=0.92, bottom=0.12, wspace=0.06)
     markers = dict(zip(dict.fromkeys(row.pattern for row in drawn), MARKERS, strict=False))

@@ -29,6 +29,7 @@ def plot_serve(record: ServeRecord, path: Path) -> Path:
         for case in (case for case in CASES if case in mine):
             whole = case == LAYER
             style = {"color": COLORS["ours"] if whole else INK, "linewidth": 2.2 if whole else 1.0}
+            style |= {"marker": "o", "markersize": 4} if whole else {}
             label = f"{case}, mean {mine[case].mean:.2f}"
             axes.plot(*zip(*mine[case].found, strict=True), STYLES[case], label=label, **style)
         axes.axhline(1, color=INK, linewidth=0.8)

@@ -14,6 +14,8 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 import louver.torch.operators  # noqa: E402
+from louver.frontend import epilogue  # noqa: E402
+from louver.torch import operators  # noqa: E402
 
 OPS = torch.ops.louver
 SIZE = 50
@@ -216,3 +218,7 @@ def test_gradients_that_do_not_exist_are_refused_at_the_call(name: str, message:
     arguments[name] = arguments[name].detach().clone().requires_grad_()
     with pytest.raises(RuntimeError, match=message):
         OPS.linear(**arguments)
+
+
+def test_each_activation_has_its_function_and_gradient() -> None:
+    assert operators._SLOPES.keys() == epilogue.ACTIVATIONS.keys() == operators.ACTIVATIONS.keys() - {None}

@@ -234,9 +234,9 @@ def test_entries_have_metadata_of_their_own(rng: np.random.Generator) -> None:
     w, device = np.swapaxes(random_bits(rng, (3, 64, 70), "f16"), 1, 2), Device()
     expected = louver.compress(w, "2:4", method="magnitude")
     to, held, codes = device.stored(expected.rows, expected.size, expected.pattern, 16)
-    packed = metadata(expected, 2)
+    packed = metadata(expected, "words")
     address, data = device.poisoned(packed.nbytes)
-    device.run(compress_into(device.place(w), to, "2:4", method="magnitude", words=(2, address)))
+    device.run(compress_into(device.place(w), to, "2:4", method="magnitude", words=("words", address)))
     check_stored(expected, held, codes)
     np.testing.assert_array_equal(data, packed)
 
