@@ -13,7 +13,7 @@ from louver.formats.bitmask import PATTERN as BITMASK
 from louver.formats.check import check
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.schema import BitmaskForm, DenseForm
+from louver.formats.schema import BitmaskForm, DenseForm, SparseForm
 from louver.models.regions import Region, regions
 from louver.models.roles import TensorFacts
 from louver.models.scaled import Factors, numbers
@@ -45,8 +45,9 @@ def kept_by(source: Source, facts: TensorFacts, patterns: Sequence[Pattern]) -> 
     form = facts.form
     if not isinstance(form, DenseForm):
         # A mask of any places says nothing of a pattern.
-        pattern = BITMASK if isinstance(form, BitmaskForm) and form.kept is None else getattr(form, "pattern", None)
-        return {pattern: Kept(True, 1.0, 0)} if pattern in patterns else {}
+        whole = isinstance(form, BitmaskForm) and form.kept is None
+        held = form.pattern if isinstance(form, SparseForm) else BITMASK if whole else None
+        return {each: Kept(True, 1.0, 0) for each in patterns if each == held}
     assert facts.axis is not None
     factors = None
     if facts.scale is not None:
