@@ -104,7 +104,7 @@ ENTRIES = (
     Entry(
         "Register tiles",
         "h200/mma.json",
-        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction.",
+        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction; tiles as chosen before the model was fitted to this record.",
         made.register_tiles,
     ),
     Entry("Epilogues", "h200/epilogues.json", "A linear product of f16 with a step after it.", made.epilogues),
