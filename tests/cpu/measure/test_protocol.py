@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
+import weakref
 from types import SimpleNamespace
 
 import pytest
 
-from louver.measure.graph import Graph
+from louver.measure.graph import Graph, capture
 from louver.measure.protocol import SHORT, Protocol, interleave, median, spread
 
 
@@ -111,6 +114,23 @@ def test_a_long_replay_is_not_repeated_for_an_estimate(replay_ms: float, replays
     graph = Graph(torch, SimpleNamespace(replay=lambda: played.append(1)), launches=2, call=played.append)
     assert graph.estimate(0.003) == pytest.approx(replay_ms * 1e-3 / 2)
     assert played == replays
+
+
+def test_a_graph_keeps_what_it_reads() -> None:
+    """Replays read the memory of the operands, which nothing but the captured call may hold."""
+
+    class Operand:
+        def __call__(self, index: int) -> None: ...
+
+    cuda = SimpleNamespace(CUDAGraph=object, graph=lambda _: contextlib.nullcontext(), synchronize=lambda: None)
+    operand = Operand()
+    held, graph = weakref.ref(operand), capture(SimpleNamespace(cuda=cuda), operand, 3)
+    del operand
+    gc.collect()
+    assert held() is not None and graph.launches == 3
+    del graph
+    gc.collect()
+    assert held() is None
 
 
 def test_says_what_it_does() -> None:
