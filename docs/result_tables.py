@@ -138,13 +138,13 @@ def copied(row: GemmRow, rows: Sequence[GemmRow]) -> float:
 
 
 def microseconds(path: Path) -> Table:
-    """The time of each weight by number of tokens."""
+    """The time of each weight by number of tokens, and in parentheses the speed relative to the faster library."""
     record = read_gemm(path)
     tokens = sorted({row.shape[1] for row in record.rows})
     rows: list[tuple[str, ...]] = []
     for (m, k, name), same in grouped(record.rows, lambda row: (row.shape[0], row.shape[2], row.types)).items():
-        times = {row.shape[1]: row.times_us for row in same}
-        rows.append((f"{m}×{k}", name, *(number(times.get(n, {}).get("ours"), ".1f") for n in tokens)))
+        cells = {row.shape[1]: f"{row.times_us['ours']:.1f} ({number(over(row, *LIBRARIES), '.2f')})" for row in same}
+        rows.append((f"{m}×{k}", name, *(cells.get(n, NONE) for n in tokens)))
     rows.sort(key=lambda row: row[1])
     return table(("weight", "types", *(f"{n:,}" for n in tokens)), rows, names=2)
 

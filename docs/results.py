@@ -44,7 +44,7 @@ ENTRIES = (
         "Means over the weights below. Dependent launches overlap, copies do not: they can pass a copy's speed.",
         made.few_tokens,
     ),
-    Entry(FEW, "h200/gemm-tokens.json", "Microseconds of `louver.linear` by number of tokens.", made.microseconds),
+    Entry(FEW, "h200/gemm-tokens.json", "Microseconds of `louver.linear` by number of tokens, and × the faster library.", made.microseconds),
     Entry(
         EIGHT,
         "h200/gemm-promoted.json",
