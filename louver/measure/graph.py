@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ class Graph:
 
 def capture(torch: Any, call: Callable[[int], object], launches: int) -> Graph:
     """Capture `call(0)` to `call(launches - 1)`. `call` must have run before, so that it creates no objects here."""
+    # An earlier graph that a collection frees during the capture would end it, and PyTorch collects nothing before.
+    gc.collect()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for index in range(launches):
