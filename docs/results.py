@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import result_tables as made
+from louver.measure.report.judged import judged_record
 from louver.measure.report.table import Table, grouped
 
 RECORDS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
@@ -44,7 +45,12 @@ ENTRIES = (
         "Means over the weights below. Dependent launches overlap, copies do not: they can pass a copy's speed.",
         made.few_tokens,
     ),
-    Entry(FEW, "h200/gemm-tokens.json", "Microseconds of `louver.linear` by number of tokens, and × the faster library.", made.microseconds),
+    Entry(
+        FEW,
+        "h200/gemm-tokens.json",
+        "Microseconds of `louver.linear` by number of tokens, and × the faster library.",
+        made.microseconds,
+    ),
     Entry(
         EIGHT,
         "h200/gemm-promoted.json",
@@ -108,6 +114,9 @@ ENTRIES = (
         made.register_tiles,
     ),
     Entry("Epilogues", "h200/epilogues.json", "A linear product of f16 with a step after it.", made.epilogues),
+    Entry(
+        "Advice", "h200/advise.json", "Choices between two formats, as predicted ([advise](advise.md)).", judged_record
+    ),
     Entry("Streaming", "h200/compress.json", "Prune, check and compress on the GPU, f16.", made.streaming),
     Entry("Streaming", "h100/compress-vectors.json", "The same of vectors.", made.streaming),
     Entry("Host cost", "h200/host.json", "One thread, a warm call.", made.host),

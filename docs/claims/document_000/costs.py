@@ -9,7 +9,7 @@ import numpy as np
 
 import louver
 from claims.claim import Claim
-from claims.document_000 import codecs, coefficients, cost_value, detection, selection
+from claims.document_000 import clocks, codecs, coefficients, cost_value, detection, selection
 from claims.document_000.coefficients import COEFFICIENTS, LATENCY, PEAKS_PER_SM, WEIGHTS
 from claims.document_000.cost_value import BIAS, INFINITY, ZERO, CostValue, Undefined, cost
 from claims.document_000.detection import SparsityType
@@ -248,7 +248,7 @@ def least_size() -> str:
     least = min(found)
     smallest = min(shape[1] for _, shape in found)
     assert least[0] > 1 and smallest == 1
-    return f"In {len(found)} recorded products, from {smallest} token on, 2:4 is never slower than cuBLAS: at least {least[0]:.2f} × ({'×'.join(map(str, least[1]))}). Weights below 1,024 are not measured."
+    return f"In {len(found)} recorded products, from {smallest} token on, 2:4 is never slower than cuBLAS: at least {least[0]:.2f} × ({'×'.join(map(str, least[1]))}). {clocks.small()}"
 
 
 def ideal_sizes() -> str:

@@ -6,10 +6,9 @@ import numpy as np
 
 import louver
 from claims.claim import Claim
-from claims.document_000 import coefficients, texts
+from claims.document_000 import clocks, coefficients, texts
 from claims.document_000.coefficients import COEFFICIENTS, FP32_PER_SM, PEAKS_PER_SM, TABLE_100
 from claims.document_000.hardware import (
-    NOT_MEASURED,
     PROVENANCE,
     at_most_two,
     compute_bound,
@@ -143,7 +142,7 @@ CLAIMS = (
     Claim(130, "L4007-4019", "Five sparse variants of tcgen05", "contradicts the PTX ISA", found_variants),
     Claim(131, "L4027-4081", "sm_100 is 4 × better than sm_80", "contradicts itself", four_times_better),
     Claim(132, "L4101-4111", "At most 2 ×, typically 1.3 to 1.8 ×", "confirmed by measurement", typical_speedup),
-    Claim(133, "L4123-4131", "Measured latencies 4, 3, 2 cycles", "cannot be checked here", NOT_MEASURED),
+    Claim(133, "L4123-4131", "Measured latencies 4, 3, 2 cycles", "refuted by measurement", clocks.latencies),
     Claim(134, "L4147-4153", "Traffic 0.5 + 0.125 = 0.625", "contradicts itself", traffic),
     Claim(135, "L4167-4181", "A 1024×1024 f32 matrix saves 48.4%", "reproduced", example_1024),
     Claim(136, "L4193-4201", "Sparse FP32 of an SM; FP8 4 × dense", "contradicts itself", no_f32),
