@@ -38,6 +38,7 @@ from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump, Watch
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.shared_memory import shared_peak
+from louver.compile.lower.tiles.rotate import rotate_loops
 from louver.compile.lower.tiles.spread import spread_copies
 from louver.compile.lower.tiles.state import Rooms
 from louver.compile.passes import COPY, Pass, State, names, on_module, run_passes
@@ -324,7 +325,9 @@ def _is_alone(state: TilesState) -> bool:
 def _lower(state: TilesState) -> object:
     parameters = [*state.parameters, *state.maps]
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
-    if _is_alone(state):
+    import os
+    rotated = "NOROT" not in os.environ and rotate_loops(state.lowered.kernels[0])
+    if not rotated and _is_alone(state):
         spread_copies(state.lowered.kernels[0].body)
     state.ptx = print_module(state.lowered)
     return state.ptx
