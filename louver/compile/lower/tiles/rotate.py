@@ -1,16 +1,17 @@
 """Rotates the loop of a ring, so that tensor cores have work while warps meet and load the operands of a step.
 
-    repeat                                           wait; meet; load the operands of the first products
-        wait for copies                              repeat
-        meet at a barrier                                begin copies
-        begin copies                                     load the operands of the last products
-        load operands                        ⟶           the other products
-        products                                         wait for the copies of the next step; meet at a barrier
-        next step                                        load the operands of its first products
-                                                         the last products
+    repeat                                wait for copies; meet at a barrier
+        wait for copies                   repeat
+        meet at a barrier                     the last products of the step before, and between them
+        begin copies                              loads of the first operands
+        load operands               ⟶         the other products, and between them
+        products                                  copies, and loads of later operands
+        next step                             next step; wait for copies; meet at a barrier
+                                          the last products
 
-The order of waits, barriers, copies and loads stays the same. Products that have their operands in registers move past
-a barrier. After its last step the loop waits once more, and loads registers that nobody reads, from memory of the ring.
+The last products before the first step multiply zeros. Waits, barriers, copies and loads keep their order. Products have
+their operands in registers, so they may move past a barrier. The barrier ends the loop's body, because the assembler moves
+products to the other side of a barrier, but not to another block. The loop meets once more after its last step.
 """
 
 from __future__ import annotations
@@ -25,11 +26,19 @@ from louver.compile.lower.tiles.order import read, written
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.instruction import Pure
 from louver.isa.matrix import LoadMatrix
-from louver.isa.memory import Load
 from louver.isa.mma import Mma
 from louver.isa.move import Move
 from louver.isa.sync import BarrierSync
-from louver.ptx.module import Address, Arg, Block, If, Inst, Kernel, Node, Reg, While
+from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Node, Reg, While
+
+AHEAD = 16
+"""Products between the load of an operand and its product: with two warps on a quarter of an SM, 256 clocks of f16."""
+
+BURSTS = 4
+"""Groups in which the copies of a step begin. Before each group, sm_90's assembler waits for loads of shared memory."""
+
+LEGAL_CODES = 0x44444444
+"""Metadata of the first two values of each group."""
 
 
 def rotate_loops(kernel: Kernel) -> bool:
@@ -60,10 +69,12 @@ def _rotate(block: Block, numbers: Counter[str]) -> bool:
     for node in block.nodes:
         if isinstance(node, While):
             found += keep_masks(node, numbers)
-        if isinstance(node, While) and (step := _Step.of(node)) is not None:
-            found += step.head
-            node.body.nodes = step.rotated(numbers)
-            changed = True
+            step = _Step.of(node)
+            if step is not None:
+                before, node.body.nodes, after = step.rotated(numbers)
+                found += [*before, node, *after]
+                changed = True
+                continue
         found.append(node)
     block.nodes = found
     return changed
@@ -78,22 +89,20 @@ class _Step:
     """The body of a loop.
 
     meeting: the wait and the barrier.
-    first: what loads and computes the operands of the products that depend on no other product.
-    copies: the other nodes up to the commit of the copies.
-    early: the other nodes that do not depend on the last products.
-    last: the last products. late: what depends on them.
+    copies: what begins copies, up to their commit.
+    loads: loads of operands with what computes their addresses, each with the place of the product that needs it first.
+    products: all but the last products, each with the nodes that need no later product.
+    last: the last products. late: moves of their sums to the registers that the loop carries.
+    end: the other nodes, which compute the next step's values.
     """
 
     meeting: list[Inst]
-    first: list[Inst]
-    copies: list[Inst]
-    early: list[Inst]
+    copies: list[list[Inst]]
+    loads: list[tuple[int, list[Inst]]]
+    products: list[Inst]
     last: list[Inst]
     late: list[Inst]
-
-    @property
-    def head(self) -> list[Inst]:
-        return [*self.meeting, *self.first]
+    end: list[Inst]
 
     @classmethod
     def of(cls, loop: While) -> _Step | None:
@@ -106,137 +115,146 @@ class _Step:
         commits = [place + 1 for place, node in enumerate(rest) if _is(node, AsyncCommit)]
         if len(commits) != 1 or not all(_is(node, AsyncWait, BarrierSync) for node in meeting):
             return None
-        if not all(_is(node, AsyncCopy, AsyncCommit, Pure, LoadMatrix, Load, Mma) for node in rest):
+        copies, rest = rest[: commits[0]], rest[commits[0] :]
+        if not all(_is(node, AsyncCopy, AsyncCommit, Pure) for node in copies):
             return None
-        found = cls._divided(meeting, rest, commits[0])
-        return found if found is not None and found._keeps(rest, loop.condition) else None
+        if not all(_is(node, Pure, LoadMatrix, Mma) for node in rest):
+            return None
+        found = cls._divided(meeting, copies, rest)
+        return found if found is not None and found._keeps([*copies, *rest]) else None
 
     @classmethod
-    def _divided(cls, meeting: list[Inst], rest: list[Inst], end: int) -> _Step | None:
-        after, makers = _dependences(rest)
-        products = [node for node in rest if _is(node, Mma)]
-        waited = set[int]().union(*(after[id(node)] for node in products))
-        last = {id(node) for node in products if id(node) not in waited}
-        late = {id(node) for node in rest if not after[id(node)].isdisjoint(last)}
-        first = set[int]()
-        pending = [reg for node in products if not after[id(node)] for reg in read(node)]
-        while pending:
-            maker = makers.get(pending.pop())
-            if maker is not None and id(maker) not in first:
-                first.add(id(maker))
-                pending += read(maker)
-        if not last or not first.isdisjoint(last | late) or any(id(node) in first for node in products):
+    def _divided(cls, meeting: list[Inst], copies: list[Inst], rest: list[Inst]) -> _Step | None:
+        every = [node for node in rest if _is(node, Mma)]
+        ahead = min(AHEAD, len(every) // 2)
+        split = len(every) - ahead
+        products, last = every[:split], every[split:]
+        ends = {register for node in last for register in written(node)}
+        late = [node for node in rest if not _is(node, Mma) and not ends.isdisjoint(read(node))]
+        if not last or not all(_is(node, Move) for node in late):
             return None
-        parts: tuple[list[Inst], ...] = ([], [], [], [], [])
-        for place, node in enumerate(rest):
-            kinds = (id(node) in first, place < end, True, id(node) in last, id(node) in late)
-            part = 3 if kinds[3] else 4 if kinds[4] else kinds.index(True)
-            parts[part].append(node)
-        return cls(meeting, *parts)
+        makers: dict[Reg, Inst] = {}
+        for node in (*copies, *rest):
+            if not _is(node, Mma) and node.guard is None:
+                for register in written(node):
+                    makers.setdefault(register, node)
+        places = {id(node): place for place, node in enumerate((*copies, *rest))}
+        taken = set[int]()
+        loads: list[tuple[int, list[Inst]]] = []
+        for place, product in enumerate(every):
+            for register in read(product):
+                group: list[Inst] = []
+                pending = [register]
+                before = places[id(product)]
+                while pending:
+                    maker = makers.get(pending.pop())
+                    # What a later node sets is the value of the step before.
+                    if maker is not None and places[id(maker)] < before and id(maker) not in taken:
+                        taken.add(id(maker))
+                        group.append(maker)
+                        pending += read(maker)
+                if group:
+                    loads.append((place, sorted(group, key=lambda node: places[id(node)])))
+        begun = [node for node in copies if id(node) not in taken]
+        apart = taken | set(map(id, late)) | set(map(id, every))
+        end = [node for node in rest if id(node) not in apart]
+        if any(_is(node, LoadMatrix) for node in end) or not loads:
+            return None
+        return cls(meeting, _bursts(begun), loads, products, last, late, end)
 
-    def _keeps(self, rest: Sequence[Inst], condition: Reg) -> bool:
+    def _order(self, last: Sequence[Inst]) -> list[Inst]:
+        """The body of the loop, up to its meeting."""
+        slots = [*last, *self.products]
+        waiting, copies = list(self.loads), list(self.copies)
+        found: list[Inst] = []
+        for place, product in enumerate(slots):
+            while waiting and waiting[0][0] <= place:
+                found += waiting.pop(0)[1]
+            if place == len(last):
+                found += self.late
+            # Copies begin behind the first loads.
+            if place >= len(last) and copies and (place - len(last)) * len(self.copies) >= (
+                len(self.copies) - len(copies)
+            ) * len(self.products):
+                found += copies.pop(0)
+            found.append(product)
+        return [*found, *itertools.chain.from_iterable(each for _, each in waiting), *itertools.chain(*copies), *self.end]
+
+    def _keeps(self, before: Sequence[Inst]) -> bool:
         """Whether the new order gives the same results."""
-        if any(node.guard is not None or not _is(node, Pure, LoadMatrix) for node in self.first):
-            return False
-        if any(not _is(node, Pure, Mma) for node in (*self.last, *self.late)):
-            return False
-        places = {id(node): place for place, node in enumerate(rest)}
-        # Next step's operands are loaded before the late nodes.
-        inputs = {register for node in self.first for register in read(node)}
-        if any(not inputs.isdisjoint(written(node)) or condition in written(node) for node in self.late):
-            return False
-        order = [*self.first, *self.copies, *self.early, *self.last, *self.late]
+        places = {id(node): place for place, node in enumerate(before)}
+        behind = {id(node) for node in (*self.last, *self.late)}
+        order = [node for node in self._order(self.last) if id(node) not in behind]
         # Nodes change their order only if neither writes what the other one reads or writes.
         reads, writes = dict[Reg, int](), dict[Reg, int]()
-        for node in order:
+        for node in (*order, *self.last, *self.late):
             place = places[id(node)]
-            for register in read(node):
-                if writes.get(register, -1) > place:
-                    return False
-            for register in written(node):
-                if max(writes.get(register, -1), reads.get(register, -1)) > place:
-                    return False
+            if any(writes.get(register, -1) > place for register in read(node)):
+                return False
+            if any(max(writes.get(each, -1), reads.get(each, -1)) > place for each in written(node)):
+                return False
             for register in read(node):
                 reads[register] = max(reads.get(register, -1), place)
             for register in written(node):
                 writes[register] = max(writes.get(register, -1), place)
-        return True
+        # The next step's nodes come before the last products, or between them.
+        ends = {register for node in (*self.last, *self.late) for register in written(node)}
+        return all(ends.isdisjoint((*read(node), *written(node))) for node in order if not _is(node, Mma))
 
-    def rotated(self, numbers: Counter[str]) -> list[Node]:
-        """The body of the rotated loop."""
-        names = dict[Reg, Reg]()
-        for register in itertools.chain.from_iterable(map(written, self.first)):
-            if register not in names:
-                numbers[register.type] += 1
-                names[register] = Reg(register.type, numbers[register.type])
-        ahead = [replace(node, args=tuple(_renamed(arg, names) for arg in node.args)) for node in self.first]
-        inside = {reg for node in (*self.copies, *self.early, *self.last, *self.late) for reg in read(node)}
-        turns = [Inst(Move(to.type), (to, new)) for to, new in names.items() if to in inside]
-        return [
-            *_spread(_ahead(self.early), _pieces(self.copies)),
-            *self.meeting,
-            *_spread(self.last, [[each] for each in ahead]),
-            *self.late,
-            *turns,
-        ]
-
-
-def _dependences(rest: Sequence[Inst]) -> tuple[dict[int, set[int]], dict[Reg, Inst]]:
-    """The products of a step on which each node depends, by identity, and what makes each register of the step.
-
-    A register that is read before it is written holds what the step before wrote.
-    """
-    after: dict[int, set[int]] = {}
-    known, makers, carried = dict[Reg, set[int]](), dict[Reg, Inst](), set[Reg]()
-    for node in rest:
-        found = set[int]().union(*(known.get(register, set()) for register in read(node)))
-        after[id(node)] = found
-        carried.update(register for register in read(node) if register not in known)
-        for register in written(node):
-            known[register] = {*found, id(node)} if _is(node, Mma) else found
-            if register not in carried:
-                makers[register] = node
-    return after, makers
-
-
-def _ahead(early: Sequence[Inst]) -> list[Inst]:
-    """Loads for later products, spread evenly among the products before them."""
-    end = max((place + 1 for place, node in enumerate(early) if _is(node, LoadMatrix)), default=0)
-    end = max(end, max((place + 1 for place, node in enumerate(early) if _is(node, Mma)), default=0))
-    products = [node for node in early[:end] if _is(node, Mma)]
-    others = [node for node in early[:end] if not _is(node, Mma)]
-    made = {register for node in products for register in written(node)}
-    if any(not made.isdisjoint(read(node)) for node in others):
-        return list(early)
-    return [*_spread(products, _pieces(others, LoadMatrix)), *early[end:]]
+    def rotated(self, numbers: Counter[str]) -> tuple[list[Node], list[Node], list[Node]]:
+        """What comes before the loop, its body, and what comes after it."""
+        made = {register: node for node in self.products for register in written(node)}
+        changed = {register for _, nodes in self.loads for node in nodes for register in written(node)}
+        soon = {
+            register
+            for place, nodes in self.loads
+            if place < len(self.last)
+            for node in nodes
+            for register in written(node)
+        }
+        before: dict[Reg, Inst] = {}
+        names: dict[Reg, Reg] = {}
+        for node in self.last:
+            for operand, arg in zip(node.op.operands, node.args, strict=True):
+                for register in arg if isinstance(arg, tuple) else (arg,):
+                    if not isinstance(register, Reg) or operand.role == "out":
+                        continue
+                    if operand.name == "c":
+                        first = register
+                        while first in made:
+                            product = made[first]
+                            results, sums = product.args[0], product.args[3]
+                            assert isinstance(results, tuple) and isinstance(sums, tuple)
+                            source = sums[results.index(first)]
+                            assert isinstance(source, Reg)
+                            first = source
+                        if first is not register:
+                            before[register] = Inst(Move(register.type), (register, first))
+                    elif register in changed:
+                        if register in soon and register not in names:
+                            numbers[register.type] += 1
+                            names[register] = Reg(register.type, numbers[register.type])
+                        kept = names.get(register, register)
+                        start = Imm(LEGAL_CODES if operand.name == "e" else 0)
+                        before[kept] = Inst(Move(kept.type), (kept, start))
+        last = [replace(node, args=tuple(_renamed(arg, names) for arg in node.args)) for node in self.last]
+        turns = [Inst(Move(new.type), (new, register)) for register, new in names.items()]
+        body: list[Node] = [*self._order(last), *turns, *self.meeting]
+        return [*self.meeting, *before.values()], body, [*last, *self.late]
 
 
-def _pieces(nodes: Sequence[Inst], kind: type = AsyncCopy) -> list[list[Inst]]:
-    """The nodes up to each one of a kind; the last piece takes the rest."""
+def _bursts(copies: Sequence[Inst]) -> list[list[Inst]]:
+    """The nodes of copies in groups."""
     found: list[list[Inst]] = [[]]
-    for node in nodes:
+    total = sum(_is(node, AsyncCopy) for node in copies)
+    done = 0
+    for node in copies:
         found[-1].append(node)
-        if _is(node, kind):
-            found.append([])
-    *most, end = found
-    if most and end:
-        most[-1] = [*most[-1], *end]
-    return most or [end]
-
-
-def _spread(nodes: Sequence[Inst], pieces: Sequence[Sequence[Inst]]) -> list[Inst]:
-    """Pieces spread evenly among the products of a sequence."""
-    places = [place for place, node in enumerate(nodes) if _is(node, Mma)]
-    found = list[Inst]()
-    left = list(pieces)
-    count, total = 0, max(1, len(places))
-    for place, node in enumerate(nodes):
-        if _is(node, Mma):
-            while left and (len(pieces) - len(left)) * total <= count * len(pieces):
-                found += left.pop(0)
-            count += 1
-        found.append(node)
-    return [*found, *itertools.chain.from_iterable(left)] if places else [*itertools.chain.from_iterable(left), *found]
+        if _is(node, AsyncCopy):
+            done += 1
+            if done * BURSTS >= len(found) * total and len(found) < BURSTS:
+                found.append([])
+    return found
 
 
 def _renamed(arg: Arg, names: dict[Reg, Reg]) -> Arg:
