@@ -139,7 +139,9 @@ def measure(torch: Any, shape: tuple[int, int, int], place: Device) -> list[dict
     rows: list[dict[str, Any]] = []
     for name, seconds in times.items():
         rate, share = 2 * m * n * k / seconds / 1e12, times["whole"] / seconds
-        rows.append({"kernel": name, "us": round(1e6 * seconds, 2), "tflops": round(rate, 1), "of_whole": round(share, 3)})
+        rows.append(
+            {"kernel": name, "us": round(1e6 * seconds, 2), "tflops": round(rate, 1), "of_whole": round(share, 3)}
+        )
         print(f"{m}×{n}×{k}  {name:36} {1e6 * seconds:8.1f} µs {rate:7.0f} TFLOP/s  {share:.3f}", flush=True)
     return rows
 

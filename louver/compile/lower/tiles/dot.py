@@ -88,7 +88,9 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     columns = range(0, max(COLUMNS * warps[1], operand_rows(layout, not transposed)), COLUMNS * warps[1])
     # Fragments of the operand that has fewer of them stay in registers during a step. Those of the other one come and go.
     by_columns = len(rows) * product.a_fragment.registers <= len(columns) * product.b_fragment.registers
-    blocks = [(row, column) for column in columns for row in rows] if by_columns else list(itertools.product(rows, columns))
+    blocks = (
+        [(row, column) for column in columns for row in rows] if by_columns else list(itertools.product(rows, columns))
+    )
     words: dict[tuple[int, int], Reg] = {}
     # One step of K after the other, so that registers hold the operands of one step, also those that the assembler
     # converts.
@@ -97,9 +99,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
 
         @functools.cache
         def left_of(row: int, stored: int = stored) -> Sequence[tuple[Reg, ...]]:
-            return fragment_parts(
-                low, lambda r, c: a.at(row + r, stored + c), product.a_fragment, product.a, op.parts
-            )
+            return fragment_parts(low, lambda r, c: a.at(row + r, stored + c), product.a_fragment, product.a, op.parts)
 
         @functools.cache
         def right_of(column: int, k: int = k) -> Sequence[tuple[Reg, ...]]:

@@ -6,98 +6,107 @@
         …                                      ⟶         copy …, if now & 1
                                                           copy …, if now & 2
 
-A thread has seven predicates. The assembler would keep both sides of each comparison in registers, and compare in each
-step.
+A thread has seven predicates. Otherwise the assembler compares again in each step, with both sides of each comparison in
+registers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from louver.compile.lower.tiles.order import read, written
+from louver.compile.lower.tiles.registers import Fresh
 from louver.isa.instruction import Pure
 from louver.isa.move import Select
 from louver.isa.scalar import Binary, Compare
 from louver.ptx.module import Imm, Inst, Node, Reg, While
 
-LEAST = 4
-"""Masks of a loop from which on bits hold them. The assembler keeps fewer ones in predicates."""
+LEAST, MOST = 4, 32
+"""Masks that a register holds. The assembler keeps fewer than the least in predicates."""
 
-MOST = 32
-"""Bits of a register."""
+_BOTH = Binary("and", "pred")
 
 
-def keep_masks(loop: While, numbers: Counter[str]) -> list[Node]:
-    """Rewrite a loop in place. Returns what comes before it. numbers: the last register of each class."""
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Conjunctions of masks that do not change and one that does.
+
+    changing: the mask that changes. fixed: the others, each with its conjunction.
+    """
+
+    changing: Reg
+    fixed: list[tuple[Reg, Inst]]
+
+
+def keep_masks(loop: While, fresh: Fresh) -> list[Node]:
+    """Rewrite a loop without branches in place. Returns what comes before it."""
     nodes = [node for node in loop.body.nodes if isinstance(node, Inst)]
-    if len(nodes) < len(loop.body.nodes):
-        return []
-    writes = Counter(register for node in nodes for register in written(node))
-    fixed: dict[Reg, Inst] = {}
-    for node in nodes:
-        if isinstance(node.op, Pure) and node.guard is None and all(writes[each] == 1 for each in written(node)):
-            if all(not writes[each] or each in fixed for each in read(node)):
-                fixed.update(dict.fromkeys(written(node), node))
-    groups: dict[Reg, list[Inst]] = {}
-    """Conjunctions of a fixed mask and another one, by the other one."""
-    for node in nodes:
-        if node.op == Binary("and", "pred") and node.guard is None and node.args[0] not in fixed:
-            continue
-    for node in nodes:
-        if node.op != Binary("and", "pred") or node.guard is not None or node.args[0] in fixed:
-            continue
-    for node in nodes:
-        if node.op == Binary("and", "pred") and node.guard is None:
-            _, *sides = node.args
-            known = [each for each in sides if isinstance(each, Reg) and each in fixed]
-            other = [each for each in sides if isinstance(each, Reg) and each not in fixed and writes[each] <= 1]
-            if len(known) == len(other) == 1:
-                groups.setdefault(other[0], []).append(node)
-    groups = {other: found for other, found in groups.items() if LEAST <= len(found) <= MOST}
-    if not groups:
-        return []
-
-    def fresh(kind: str) -> Reg:
-        numbers[kind] += 1
-        return Reg(kind, numbers[kind])  # type: ignore[arg-type]
-
-    before: list[Node] = []
-    moved: dict[int, None] = {}
+    makers = _fixed(nodes)
+    before: dict[int, Node] = {}
 
     def move(register: Reg) -> None:
-        node = fixed.get(register)
-        if node is not None and id(node) not in moved:
-            for each in read(node):
+        maker = makers.get(register)
+        if maker is not None and id(maker) not in before:
+            for each in read(maker):
                 move(each)
-            moved[id(node)] = None
-            before.append(node)
+            before[id(maker)] = maker
 
+    found: list[Node] = []
     changed: dict[int, list[Inst]] = {}
-    for other, found in groups.items():
-        bits = None
+    for group in _groups(nodes, makers):
+        bits: list[Reg] = []
         now = fresh("b32")
-        for number, node in enumerate(found):
-            result, *sides = node.args
-            known = next(each for each in sides if isinstance(each, Reg) and each in fixed)
-            move(known)
-            bit, kept, word = fresh("b32"), fresh("b32"), 1 << number
-            before.append(Inst(Select("b32"), (bit, Imm(word), Imm(0), known)))
-            if bits is None:
-                bits = bit
-            else:
-                both = fresh("b32")
-                before.append(Inst(Binary("or", "b32"), (both, bits, bit)))
-                bits = both
-            changed[id(node)] = [
-                Inst(Binary("and", "b32"), (kept, now, Imm(word))),
-                Inst(Compare("ne", "u32"), (result, kept, Imm(0))),
+        for number, (mask, both) in enumerate(group.fixed):
+            move(mask)
+            bit, kept = fresh("b32"), fresh("b32")
+            found.append(Inst(Select("b32"), (bit, Imm(1 << number), Imm(0), mask)))
+            bits.append(bit)
+            changed[id(both)] = [
+                Inst(Binary("and", "b32"), (kept, now, Imm(1 << number))),
+                Inst(Compare("ne", "u32"), (both.args[0], kept, Imm(0))),
             ]
-            if number == 0:
-                changed[id(node)].insert(0, Inst(Select("b32"), (now, Imm(0), Imm(0), other)))
-        assert bits is not None
-        changed[id(found[0])][0] = Inst(Select("b32"), (now, bits, Imm(0), other))
-    loop.body.nodes = [
-        each for node in nodes if id(node) not in moved for each in changed.get(id(node), [node])
-    ]
-    return before
+        while len(bits) > 1:
+            either = fresh("b32")
+            found.append(Inst(Binary("or", "b32"), (either, bits.pop(0), bits.pop(0))))
+            bits.append(either)
+        changed[id(group.fixed[0][1])].insert(0, Inst(Select("b32"), (now, bits[0], Imm(0), group.changing)))
+    if changed:
+        loop.body.nodes = [
+            each
+            for node in loop.body.nodes
+            if id(node) not in before
+            for each in (changed.get(id(node), [node]) if isinstance(node, Inst) else [node])
+        ]
+    return [*before.values(), *found]
+
+
+def _fixed(nodes: Sequence[Inst]) -> dict[Reg, Inst]:
+    """What makes each register that has the same value in each step."""
+    writes = Counter(register for node in nodes for register in written(node))
+    found: dict[Reg, Inst] = {}
+    for node in nodes:
+        results = list(written(node))
+        if (
+            isinstance(node.op, Pure)
+            and node.guard is None
+            and all(writes[register] == 1 for register in results)
+            and all(not writes[register] or register in found for register in read(node))
+        ):
+            found.update(dict.fromkeys(results, node))
+    return found
+
+
+def _groups(nodes: Sequence[Inst], fixed: dict[Reg, Inst]) -> list[_Group]:
+    """The conjunctions that bits can hold, in the order of their first one."""
+    writes = Counter(register for node in nodes for register in written(node))
+    found: dict[Reg, _Group] = {}
+    for node in nodes:
+        if node.op != _BOTH or node.guard is not None:
+            continue
+        masks = [each for each in node.args[1:] if isinstance(each, Reg)]
+        for mask, other in zip(masks, reversed(masks), strict=True):
+            if mask in fixed and other not in fixed and writes[other] == 1:
+                found.setdefault(other, _Group(other, [])).fixed.append((mask, node))
+    return [group for group in found.values() if LEAST <= len(group.fixed) <= MOST]
