@@ -44,7 +44,7 @@ def test_the_loop_of_a_product_is_rotated(step: int) -> None:
     loads = [kinds[:place].count(Mma) for place, kind in enumerate(kinds) if kind is LoadMatrix]
     assert len(loads) == 12 * step // 32 + 1 and max(loads) < step
     copies = [kinds[:place].count(Mma) for place, kind in enumerate(kinds) if kind is AsyncCopy]
-    assert AHEAD <= min(copies) and len(set(copies)) == 4
+    assert min(copies) >= AHEAD and len(set(copies)) == 4
     # The mask of each row is a bit: the loop compares bits, columns and its own numbers.
     compared = [node for node in body if isinstance(node.op, Compare) and node.op.type == "u64"]
     assert len(compared) <= 6
