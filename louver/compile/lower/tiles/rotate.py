@@ -33,11 +33,11 @@ from louver.isa.move import Move
 from louver.isa.sync import BarrierSync
 from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Reg, While
 
-AHEAD = 16
-"""Products between the load of an operand and its product. A warp multiplies 16 f16 products in 128 clocks or more."""
+AHEAD = 4
+"""The part of a step's products between the load of an operand and its product: one of this number."""
 
-BURSTS = 4
-"""Groups in which a step begins its copies. The assembler of sm_90 waits for loads of shared memory before each."""
+BETWEEN = 16
+"""Products between groups of copies. The assembler of sm_90 waits for loads of shared memory before each group."""
 
 LEGAL_CODES = 0x44444444
 """Metadata of the first two values of each group."""
@@ -211,7 +211,7 @@ def _loads(node: Node) -> bool:
 def _divided(loop: While, meeting: list[Node], copies: list[Node], rest: list[Inst]) -> _Step | None:
     """The parts of a step; None for a loop of another form."""
     every = [node for node in rest if _is(node, Mma)]
-    ahead = min(AHEAD, len(every) // 2)
+    ahead = len(every) // AHEAD
     products, last = every[: len(every) - ahead], every[len(every) - ahead :]
     sums = {register for node in last for register in written(node)}
     late = [node for node in rest if not _is(node, Mma) and not sums.isdisjoint(read(node))]
@@ -221,7 +221,7 @@ def _divided(loop: While, meeting: list[Node], copies: list[Node], rest: list[In
     if not last or not loads or any(not _is(node, Move) for node in late) or any(map(_loads, end)):
         return None
     return _Step(
-        loop, meeting, _grouped([node for node in copies if id(node) not in apart]), loads, products, last, late, end
+        loop, meeting, _grouped([node for node in copies if id(node) not in apart], max(1, len(products) // BETWEEN)), loads, products, last, late, end
     )
 
 
@@ -251,15 +251,15 @@ def _operands(products: Sequence[Inst], nodes: Sequence[Node]) -> list[tuple[int
     return found
 
 
-def _grouped(copies: Sequence[Node]) -> list[list[Node]]:
-    """The nodes of copies in at most `BURSTS` groups with equal numbers of copies."""
+def _grouped(copies: Sequence[Node], groups: int) -> list[list[Node]]:
+    """The nodes of copies in groups with equal numbers of copies."""
     count = sum(_is(node, AsyncCopy) for node in copies)
     found: list[list[Node]] = [[]]
     done = 0
     for node in copies:
         found[-1].append(node)
         done += _is(node, AsyncCopy)
-        if _is(node, AsyncCopy) and done < count and done * BURSTS >= len(found) * count:
+        if _is(node, AsyncCopy) and done < count and done * groups >= len(found) * count:
             found.append([])
     return found
 
