@@ -37,8 +37,8 @@ from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump, Watch
 from louver.compile.lower.tiles import lower_tiles, place_shared
+from louver.compile.lower.tiles.rotate import rotate_loops
 from louver.compile.lower.tiles.shared_memory import shared_peak
-from louver.compile.lower.tiles.spread import spread_copies
 from louver.compile.lower.tiles.state import Rooms
 from louver.compile.passes import COPY, Pass, State, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
@@ -313,19 +313,11 @@ def _place_shared(state: TilesState) -> object:
     return state.rooms
 
 
-def _is_alone(state: TilesState) -> bool:
-    """Whether a CTA has an SM for itself, so that no other one multiplies while it begins its copies. Warpgroup products
-    run while a thread goes on.
-    """
-    by_shared = state.target.sm_shared_bytes // (state.rooms.bytes + CTA_SHARED_BYTES)
-    return min(len(state.ring_rooms), by_shared) < 2 and not state.target.has("wgmma")
-
-
 def _lower(state: TilesState) -> object:
     parameters = [*state.parameters, *state.maps]
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
-    if _is_alone(state):
-        spread_copies(state.lowered.kernels[0].body)
+    if state.ahead:
+        rotate_loops(state.lowered.kernels[0])
     state.ptx = print_module(state.lowered)
     return state.ptx
 

@@ -23,7 +23,7 @@ from louver.isa.instruction import LANES
 from louver.isa.targets import TARGETS, MmaFamily, Target
 
 TILES = (
-    *((256, 128, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
+    *((128, 256, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
     *((128, 32, 4), (64, 32, 4), (64, 16, 4), (64, 8, 4), (32, 16, 2), (32, 8, 2), (16, 8, 1)),
 )
 """Rows, columns and warps of the tiles that are compared. A thread holds at most 128 sums."""
@@ -39,15 +39,17 @@ f16 (NVIDIA A100 whitepaper, table 3: 2,048 of the dense matrix).
 SHARED_BYTES = 128
 """Bytes of shared memory that an SM reads or writes in a clock (CUDA C++ Programming Guide: 32 banks of 4 bytes)."""
 
-CACHE_BYTES = 48
-"""Bytes that an SM takes from the L2 cache in a clock, if all of them read (A100 whitepaper: 5,120 of 108 SMs)."""
+CACHE_BYTES = 36
+"""Bytes that an SM takes from the L2 cache in a clock, if all of them read: three quarters of what the A100 whitepaper
+says (5,120 of 108 SMs). From tiles of sm_80's kernels on an H200 (`mma.json`).
+"""
 
 LATENCY = 800
 """Clocks from a copy to its data, if other SMs copy too."""
 
-MEETING = 450
-"""Clocks of a step in which the warps of a CTA wait for each other and for their first operands. Other CTAs multiply: two
-hide three quarters. From ten tiles of sm_80's kernels on an H200 (`mma.json`).
+MEETING = 330
+"""Clocks of a step in which the warps of a CTA wait for each other and for operands. Other CTAs multiply: two hide three
+quarters. From the same tiles.
 """
 
 ROWS_OF_WARP, COLUMNS_OF_WARP = 16, 8

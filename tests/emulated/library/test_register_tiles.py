@@ -91,11 +91,14 @@ def test_every_option(rng: np.random.Generator, kind: Literal["linear", "matmul"
 
 
 @pytest.mark.parametrize("order", [Latest(), Earliest()], ids=["latest", "earliest"])
-@pytest.mark.parametrize(("a", "target"), [("f16", "sm_80"), ("s8", "sm_89"), ("bf16", "sm_120a")])
-def test_copies_among_products(rng: np.random.Generator, a: str, target: str, order: Order) -> None:
-    """A tile that has an SM for itself, whose copies begin among its products; more steps than the ring has slots."""
+@pytest.mark.parametrize(
+    ("a", "target", "row"),
+    [("f16", "sm_80", 128), ("s8", "sm_89", 128), ("bf16", "sm_120a", 128), ("f16", "sm_86", 64)],
+)
+def test_copies_among_products(rng: np.random.Generator, a: str, target: str, row: int, order: Order) -> None:
+    """Copies begin among products; more steps than the ring has slots. row: bytes of a step of the dense operand."""
     problem = Problem("linear", a, a, "s32" if a == "s8" else "f32")
-    step = 128 // element_type(a).bytes
+    step = row // element_type(a).bytes
     given = fused_operands(rng, problem, 200, 70, 5 * step + 16)
     made = compiled(problem, RegisterTiles(target, 256, 128, step, 8, 16, True))
     operations = [type(node.op) for node in made.kernel.body.walk() if isinstance(node, Inst)]

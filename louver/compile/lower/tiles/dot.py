@@ -5,6 +5,8 @@ Encodings give the registers.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -84,41 +86,31 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     warps = numbers_of(encoding.warps_per_cta)
     rows = range(0, max(ROWS * warps[0], operand_rows(layout, transposed)), ROWS * warps[0])
     columns = range(0, max(COLUMNS * warps[1], operand_rows(layout, not transposed)), COLUMNS * warps[1])
+    # Fragments of the operand that has fewer of them stay in registers during a step. Those of the other one come and go.
+    by_columns = len(rows) * product.a_fragment.registers <= len(columns) * product.b_fragment.registers
+    blocks = (
+        [(row, column) for column in columns for row in rows] if by_columns else list(itertools.product(rows, columns))
+    )
     words: dict[tuple[int, int], Reg] = {}
-    right_words: dict[tuple[int, int], Sequence[tuple[Reg, ...]]] = {}
     # One step of K after the other, so that registers hold the operands of one step, also those that the assembler
     # converts.
     for k in range(0, b.rows, product.k):
-        for row in rows:
-            stored = k // 2 if sparse else k
-            a_words = fragment_parts(
-                low,
-                lambda r, c, row=row, stored=stored: a.at(row + r, stored + c),
-                product.a_fragment,
-                product.a,
-                op.parts,
-            )
+        stored, each = (k // 2, _selected(product, k)) if sparse else (k, product)
+
+        @functools.cache
+        def left_of(row: int, stored: int = stored) -> Sequence[tuple[Reg, ...]]:
+            return fragment_parts(low, lambda r, c: a.at(row + r, stored + c), product.a_fragment, product.a, op.parts)
+
+        @functools.cache
+        def right_of(column: int, k: int = k) -> Sequence[tuple[Reg, ...]]:
+            return fragment_parts(low, lambda r, c: b.at(k + r, column + c), product.b_fragment, product.b, op.parts)
+
+        for row, column in blocks:
             extra: tuple[Reg, ...] = ()
-            each = product
             if metadata is not None:
-                each = _selected(product, k)
                 extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
-            for column in columns:
-                if (column, k) not in right_words:
-                    right_words[column, k] = fragment_parts(
-                        low,
-                        lambda r, c, k=k, column=column: b.at(k + r, column + c),
-                        product.b_fragment,
-                        product.b,
-                        op.parts,
-                    )
-                _multiply(
-                    low,
-                    each,
-                    (a_words, right_words[column, k], extra),
-                    sums,
-                    _sum_places(layout, transposed, row, column),
-                )
+            places = _sum_places(layout, transposed, row, column)
+            _multiply(low, each, (left_of(row), right_of(column), extra), sums, places)
     return tuple(from_f32(low, each, element) for each in sums) if isinstance(element, Float16Type) else tuple(sums)
 
 
