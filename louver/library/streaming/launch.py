@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from louver.isa.targets import FP8, target
 from louver.library.streaming.derived.record import Derived
+from louver.library.streaming.record import ScaledRows, Streaming
 from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed
 from louver.runtime.built import load_built
@@ -78,6 +79,10 @@ def build(record: Record) -> Kernel:
         from louver.library.streaming.squares.kernel import build as build_squared
 
         return build_squared(record)
+    if isinstance(record, ScaledRows):
+        from louver.library.streaming.scaled_rows import build as build_rows
+
+        return build_rows(record)
     from louver.library.streaming.kernel import build
 
     return build(record)
@@ -90,9 +95,11 @@ def _loaded(ordinal: int, record: Record) -> LoadedKernel:
         return load_built(ordinal, "streaming", record, build=lambda: build(record))
     except ValidationError as error:
         place = device(ordinal)
-        if record.element in FP8 and not target(place.target).provides("sm_89"):
+        stored = record.stored_type.name if isinstance(record, Streaming) else record.element
+        if {record.element, stored} & set(FP8) and not target(place.target).provides("sm_89"):
+            made = "" if stored == record.element else f" as {stored}"
             raise ValueError(
-                f"the kernel for {record.kind} of {record.element} converts 8-bit floats, which GPUs do from sm_89 on, got {place}: "
+                f"the kernel for {record.kind} of {record.element}{made} converts 8-bit floats, which GPUs do from sm_89 on, got {place}: "
                 "move the array to the host, or convert it to f16"
             ) from error
         raise

@@ -6,8 +6,9 @@ is read or written before `send`. Errors are ValueErrors that name the rule.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Literal
 
@@ -19,13 +20,17 @@ from louver.formats.rows import normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.isa.fragments import ROWS
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
 from louver.library.streaming.record import (
     VECTOR_BYTES,
     Access,
+    Activation,
     Kind,
     Layout,
+    ScaledRows,
+    Scaling,
     Streaming,
     Tiling,
     fits_thread,
@@ -130,6 +135,29 @@ def compress_into(
     return call.launch("compress", arguments, source=source, method=method, words=layout)
 
 
+def sparsify_into(
+    source: ArrayView,
+    to: Stored,
+    stored: ElementType,
+    *,
+    activation: Activation | None = None,
+    scale: tuple[Scaling, int] | None = None,
+    words: int = 0,
+) -> Launch:
+    """`louver.sparsify` of a device array [..., K] into the arrays of a 2:4 tensor, in one pass.
+
+    stored: the type of the values.
+    scale: of values that are narrower than the elements: "number" and its bits as f32, "array" and the address of an
+        f32, or "rows" and the address of one f32 for each row, which the kernel writes.
+    words: address of the metadata that the kernel also writes, see `compress_into`; 0 for none.
+    """
+    call = replace(_Call.of("2:4", -1, source, batch=True), values=stored)
+    arguments = call.stored(to, source) | ({"words": words} if words else {})
+    if scale is not None:
+        arguments["scale"] = scale[1]
+    return call.sparsify(source, arguments, activation, scale and scale[0])
+
+
 def compress_both_into(source: ArrayView, along: Stored, across: Stored) -> Launch:
     """`louver.compress_both` of a device array [..., M, K] into the arrays of two sparse tensors, in one pass."""
     call = _Call.of(TRANSPOSABLE, -1, source, batch=True)
@@ -174,13 +202,16 @@ def prepack_into(
 # --- common parts ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The matrices of a call. steps: the steps of each dense array."""
+    """The matrices of a call. steps: the steps of each dense array. values: the type of stored values, by default that
+    of the dense arrays.
+    """
 
     element: ElementType
     pattern: Pattern
     axis: int
     shape: Shape
     steps: Sequence[Steps]
+    values: ElementType | None = None
 
     @classmethod
     def of(cls, pattern: str | Pattern, axis: int, *views: ArrayView, batch: bool = False) -> _Call:
@@ -205,7 +236,7 @@ class _Call:
 
     def stored(self, to: Stored, dense: ArrayView) -> dict[str, int]:
         """Arguments for the arrays of a sparse tensor. Raises ValueError if they overlap the dense array."""
-        needed = self.pattern.groups(self.shape.size) * self.pattern.n * self.element.bytes
+        needed = self.pattern.groups(self.shape.size) * self.pattern.n * (self.values or self.element).bytes
         if to.values % ROW_ALIGNMENT or to.pitch % ROW_ALIGNMENT:
             raise ValueError(
                 f"values and their pitch are multiples of {ROW_ALIGNMENT} bytes, got {to.values:#x} and {to.pitch}: use row_pitch()"
@@ -261,6 +292,38 @@ class _Call:
         else:
             record = self._windowed(kind, views, None if method is None else norm, words, exact)
         return self.tiled(record, given | self.places(views))
+
+    def sparsify(
+        self, source: ArrayView, arguments: dict[str, int], activation: Activation | None, scaling: Scaling | None
+    ) -> Launch:
+        """The launch of a kernel that compresses and converts."""
+        assert self.values is not None
+        if self.shape.empty:
+            return Launch(None)
+        tiling = Tiling(self.element.name, self.pattern, stored=self.values.name)
+        by_rows = scaling == "rows"
+        down = 0 if by_rows else tiling.turned_bytes
+        made = functools.partial(
+            ScaledRows if by_rows else Streaming,
+            tiling.element,
+            tiling.pattern,
+            "compress",
+            "magnitude",
+            **self._accesses({"source": source}, along=4 * tiling.span_words, down=down),
+            indices=self._index_width(tiling, arguments["indices"]),
+            words="words" if "words" in arguments else None,
+            activation=activation,
+            scaling=scaling,
+            stored=tiling.stored,
+        )
+        arguments = arguments | self.places({"source": source})
+        if not by_rows:
+            return self.tiled(made(), arguments)
+        spans = -(-self.shape.size // tiling.span)
+        # Metadata has whole blocks of rows.
+        rows = -(-self.shape.rows // ROWS) * ROWS if "words" in arguments else self.shape.rows
+        sizes = {"rows": self.shape.rows, "size": self.shape.size, "row_tiles": rows, "tiles": rows * self.shape.entries}
+        return Launch(made(row_threads=ScaledRows.threads_for(spans)), arguments | sizes, (1, rows * self.shape.entries))
 
     def squared(
         self,
