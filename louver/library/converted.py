@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from louver.formats.compress import compress
 from louver.formats.dtypes import ElementType, raw_bits
+from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
 from louver.isa.convert import FP8_MAX, HALF_NAN, Fp8, FromF32, Half, fp8_from_f32
 from louver.library.streaming.record import LEAST_SCALE, Activation
 
-PATTERN = "2:4"
+PATTERN = Pattern(2, 4)
 
 ROWS = "rows"
 """A scale for each row, that of its largest activation."""

@@ -20,6 +20,7 @@ from louver.library.streaming.record import LEAST_SCALE, Streaming
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Reg
 
+
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """The conversion of a kernel. inverse: register with 1 / scale in f32; None without a scale."""
@@ -67,12 +68,8 @@ class Conversion:
         if self.inverse is not None:
             values = [k.mul_f32(value, self.inverse) for value in values]
         if stored.bits == 16:
-            return [
-                k.pair_from_f32(cast("Half", stored.name), *values[at : at + 2]) for at in range(0, len(values), 2)
-            ]
-        pairs = [
-            k.fp8_pair_from_f32(cast("Fp8", stored.name), *values[at : at + 2]) for at in range(0, len(values), 2)
-        ]
+            return [k.pair_from_f32(cast("Half", stored.name), *values[at : at + 2]) for at in range(0, len(values), 2)]
+        pairs = [k.fp8_pair_from_f32(cast("Fp8", stored.name), *values[at : at + 2]) for at in range(0, len(values), 2)]
         return [k.pack_b32(low, high) for low, high in zip(pairs[::2], pairs[1::2], strict=True)]
 
     def scale_of(self, largest: Reg) -> Reg:

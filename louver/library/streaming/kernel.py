@@ -131,7 +131,7 @@ def _prepack(frame: Frame) -> None:
             frame.groups.filled(indices, frame.groups_left(place, span), None)
             for span, indices in zip(spans, loaded, strict=True)
         ]
-        for indices in filled:
+        for indices in filled if frame.record.counts else ():
             for places in frame.groups.places(indices):
                 frame.groups.legal(places, frame.found)
         metadata.take(filled)

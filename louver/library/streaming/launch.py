@@ -44,6 +44,15 @@ class Launch:
         """
         if self.record is None:
             return
+        kernel = self.ready(ordinal, stream)
+        types = _parameter_types(self.record)
+        pack = ArgumentPack([types[name] for name in types])
+        pack.bind(*(self.arguments[name] for name in types))
+        kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
+
+    def ready(self, ordinal: int, stream: int) -> LoadedKernel:
+        """The kernel, loaded at the first call. Raises as `send`."""
+        assert self.record is not None
         kernel = _ready().get((ordinal, self.record))
         if kernel is None:
             if is_capturing(stream):
@@ -53,10 +62,7 @@ class Launch:
                 )
             kernel = _loaded(ordinal, self.record)
             _ready()[ordinal, self.record] = kernel
-        types = _parameter_types(self.record)
-        pack = ArgumentPack([types[name] for name in types])
-        pack.bind(*(self.arguments[name] for name in types))
-        kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
+        return kernel
 
     def grid(self, sms: int) -> tuple[int, int, int]:
         """CTAs along x, y and z, on a device with `sms` SMs."""

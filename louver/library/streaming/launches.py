@@ -6,8 +6,7 @@ is read or written before `send`. Errors are ValueErrors that name the rule.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Literal
@@ -181,22 +180,22 @@ def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters:
 
 
 def prepack_into(
-    indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int
+    indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int = 0
 ) -> Launch:
     """Make the metadata of a sparse tensor for products of an element type. f32 stands for tf32.
 
     indices: address of the tensor's indices.
     shape: number of matrices, rows of each, dense elements of a row.
     words: layout and address of the metadata.
-    counters: see `dense_into`.
+    counters: see `dense_into`; 0 if all indices are legal.
     """
     kind = element_type(element)
     group = 2 if kind.bits == 32 else 4
     element_type(kind.name, SPARSE_TYPES)
     layout, address = words
     call = _Call(kind, Pattern(group // 2, group), -1, Shape(*shape), ())
-    arguments = {"indices": indices, "words": address, "counters": counters}
-    return call.launch("prepack", arguments, words=layout)
+    arguments = {"indices": indices, "words": address} | ({"counters": counters} if counters else {})
+    return call.launch("prepack", arguments, words=layout, trusted=not counters)
 
 
 # --- common parts ------------------------------------------------------------------------------------------------------
@@ -269,6 +268,7 @@ class _Call:
         norm: Norm = "l2",
         words: Layout | None = None,
         exact: bool = False,
+        trusted: bool = False,
     ) -> Launch:
         """The launch of a kernel of this kind."""
         given = dict(arguments or {})
@@ -288,6 +288,7 @@ class _Call:
                 indices=indices,
                 words=words,
                 exact=exact,
+                trusted=trusted,
             )
         else:
             record = self._windowed(kind, views, None if method is None else norm, words, exact)
@@ -301,29 +302,29 @@ class _Call:
         if self.shape.empty:
             return Launch(None)
         tiling = Tiling(self.element.name, self.pattern, stored=self.values.name)
-        by_rows = scaling == "rows"
-        down = 0 if by_rows else tiling.turned_bytes
-        made = functools.partial(
-            ScaledRows if by_rows else Streaming,
+        made: Callable[..., Streaming] = Streaming
+        own: dict[str, int] = {}
+        rows, down = self.shape.rows, tiling.turned_bytes
+        if scaling == "rows":
+            made, down = ScaledRows, 0
+            own["row_threads"] = ScaledRows.threads_for(-(-self.shape.size // tiling.span))
+            # Metadata has whole blocks of rows.
+            rows = -(-rows // ROWS) * ROWS if "words" in arguments else rows
+        views = {"source": source}
+        record = made(
             tiling.element,
             tiling.pattern,
             "compress",
             "magnitude",
-            **self._accesses({"source": source}, along=4 * tiling.span_words, down=down),
+            source=self._accesses(views, along=4 * tiling.span_words, down=down)["source"],
             indices=self._index_width(tiling, arguments["indices"]),
             words="words" if "words" in arguments else None,
             activation=activation,
             scaling=scaling,
             stored=tiling.stored,
+            **own,
         )
-        arguments = arguments | self.places({"source": source})
-        if not by_rows:
-            return self.tiled(made(), arguments)
-        spans = -(-self.shape.size // tiling.span)
-        # Metadata has whole blocks of rows.
-        rows = -(-self.shape.rows // ROWS) * ROWS if "words" in arguments else self.shape.rows
-        sizes = {"rows": self.shape.rows, "size": self.shape.size, "row_tiles": rows, "tiles": rows * self.shape.entries}
-        return Launch(made(row_threads=ScaledRows.threads_for(spans)), arguments | sizes, (1, rows * self.shape.entries))
+        return self.tiled(record, arguments | self.places(views), rows)
 
     def squared(
         self,
@@ -347,12 +348,15 @@ class _Call:
             found |= {name: view.address, f"{name}_row": row, f"{name}_column": column, f"{name}_entry": entry}
         return found
 
-    def tiled(self, record: Record, arguments: dict[str, int]) -> Launch:
-        """The launch of a kernel on all tiles."""
+    def tiled(self, record: Record, arguments: dict[str, int], padded: int = 0) -> Launch:
+        """The launch of a kernel on all tiles. padded: rows of an entry for which the kernel writes something; 0 for the
+        rows of the shape.
+        """
         shape, (rows, columns) = self.shape, record.tile
-        below = -(-shape.rows // rows)
+        below = -(-(padded or shape.rows) // rows)
+        across = 1 if isinstance(record, ScaledRows) else -(-shape.size // columns)
         sizes = {"rows": shape.rows, "size": shape.size, "row_tiles": below, "tiles": below * shape.entries}
-        return Launch(record, arguments | sizes, (-(-shape.size // columns), below * shape.entries))
+        return Launch(record, arguments | sizes, (across, below * shape.entries))
 
     def _accesses(self, views: dict[str, ArrayView], *, along: int, down: int) -> dict[str, Access]:
         return {

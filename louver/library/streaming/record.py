@@ -9,9 +9,9 @@ from louver.formats.codes import CODE_PARTS
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.isa.fragments import ROWS
+from louver.isa.instruction import LANES
 from louver.isa.metadata import GROUPS, MAPS, MetadataMap
 from louver.isa.prepack import WORDS
-from louver.isa.instruction import LANES
 from louver.isa.targets import WARPGROUP_THREADS
 
 Kind = Literal["prune", "check", "compress", "dense", "prepack"]
@@ -224,6 +224,7 @@ class Streaming(Tiling):
     activation, scaling: of a kernel that converts what it keeps (`louver.sparsify`). Kept are the elements whose
         activations have the largest magnitudes before they are scaled and rounded.
     exact: whether a checking kernel also lists groups with fewer than N non-zeros.
+    trusted: whether all indices that a prepacking kernel reads are legal.
     """
 
     kind: Kind
@@ -233,6 +234,7 @@ class Streaming(Tiling):
     indices: int = 1
     words: Layout | None = None
     exact: bool = False
+    trusted: bool = False
     activation: Activation | None = None
     scaling: Scaling | None = None
     min_ctas: ClassVar[int] = 1
@@ -274,7 +276,8 @@ class Streaming(Tiling):
     @property
     def counts(self) -> bool:
         """Whether the kernel has counters."""
-        return self.kind in ("check", "dense", "prepack") or (self.kind == "compress" and self.method is None)
+        unknown = self.method is None if self.kind == "compress" else not self.trusted
+        return self.kind in ("check", "dense", "prepack", "compress") and unknown
 
     @property
     def tile(self) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """The kernel that gives each row of a sparse tensor a scale: `ScaledRows`.
 
-    read        each thread: the largest magnitude of its spans of the row
-    exchange    warps by shuffles, the CTA through shared memory
-    read again  select, scale, convert, store; thread t has spans t, t + threads, …
+- First reading: each thread finds the largest magnitude of its spans of the row, t, t + threads, …
+- Exchange: warps by shuffles, the CTA through shared memory.
+- Second reading: select, scale, convert, store.
 """
 
 from __future__ import annotations
