@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 from louver.isa.convert import FP8_MAX, Fp8, Half
 from louver.isa.move import Bitcast
-from louver.isa.packed import PackedBinary
 from louver.isa.scalar import Binary
 from louver.library.streaming.frame import Frame
 from louver.library.streaming.lanes import Lanes, numbers
@@ -46,13 +45,16 @@ class Conversion:
         if self.record.activation is None:
             return list(words)
         zero = self.k.mov(0)
-        return [self._packed("max.NaN", word, zero) for word in words]
+        return [self.k.packed("max.NaN", self._half, word, zero) for word in words]
 
     def largest(self, words: Sequence[Reg], found: Reg) -> None:
-        """Raise the register `found` to the magnitudes of the results of `before`, element by element. NaNs do not count."""
-        lanes = Lanes(self.k, self.record.type.bits)
+        """Raise the register `found`, 0 or more, to the magnitudes of the results of `before` for some words, element by
+        element. NaNs do not count.
+        """
+        k, low = self.k, Lanes(self.k, self.record.type.bits).low
         for word in words:
-            self.k.mov(self._packed("max", found, self.k.and_(word, lanes.low)), into=found)
+            size = word if self.record.activation is not None else k.and_(word, low)
+            k.mov(k.packed("max", self._half, found, size), into=found)
 
     def activated(self, word: Reg) -> list[Reg]:
         """The activations of the elements of a word that `before` made, as f32."""
@@ -79,10 +81,9 @@ class Conversion:
         k.emit(Binary("max", "f32"), scale, divided(k, largest, FP8_MAX[cast("Fp8", self.record.stored)]), LEAST_SCALE)
         return scale
 
-    def _packed(self, op: Literal["max", "max.NaN"], a: Reg, b: Reg) -> Reg:
-        result = self.k.reg("b32")
-        self.k.emit(PackedBinary(op, cast("Half", self.record.type.name)), result, a, b)
-        return result
+    @property
+    def _half(self) -> Half:
+        return cast("Half", self.record.type.name)
 
 
 def divided(k: KernelBuilder, a: Reg | float, b: Reg | float) -> Reg:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -303,7 +303,7 @@ class _Call:
             return Launch(None)
         tiling = Tiling(self.element.name, self.pattern, stored=self.values.name)
         made: Callable[..., Streaming] = Streaming
-        own: dict[str, int] = {}
+        own: dict[str, Any] = {}
         rows, down = self.shape.rows, tiling.turned_bytes
         if scaling == "rows":
             made, down = ScaledRows, 0

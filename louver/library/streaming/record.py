@@ -62,9 +62,15 @@ listed: `NO_GROUP` - (g · 2^`KEY_BITS` + c), for the listed group with the leas
 """
 
 COPYING_CTAS: Final = 4
+CONVERTING_CTAS: Final = 6
 BUSY_CTAS: Final = 16
-"""CTAs for each SM: of kernels that mostly copy, and of kernels that compute more than they move. Measured at
-28672×4096 in f16 (`docs/perf-log/29-streaming.md`).
+"""CTAs for each SM: of kernels that mostly copy, of those that convert too, and of kernels that compute more than they
+move. Measured at 28672×4096 in f16 (`docs/perf-log/29-streaming.md`), those that convert at 4096×14336.
+"""
+
+ROW_CTAS: Final = 64
+"""The same of kernels on whole rows: a CTA has a row, unless there are very many. Up to 16 CTAs that share the rows
+were slower, the fewer the more.
 """
 
 MOST_ROW_THREADS: Final = 256
@@ -271,7 +277,9 @@ class Streaming(Tiling):
     @property
     def ctas_per_sm(self) -> int:
         """CTAs that share the tiles of an SM. Kernels with much computation for each byte run faster with more CTAs."""
-        return BUSY_CTAS if self.kind in ("check", "prepack") else COPYING_CTAS
+        if self.kind in ("check", "prepack"):
+            return BUSY_CTAS
+        return CONVERTING_CTAS if self.converts else COPYING_CTAS
 
     @property
     def counts(self) -> bool:
@@ -304,6 +312,10 @@ class ScaledRows(Streaming):
     @property
     def threads(self) -> int:
         return self.row_threads
+
+    @property
+    def ctas_per_sm(self) -> int:
+        return ROW_CTAS
 
     @property
     def tile(self) -> tuple[int, int]:

@@ -21,6 +21,9 @@ from louver.library.streaming.record import ScaledRows
 from louver.library.streaming.words import BYTES
 from louver.ptx.module import Address, Kernel, Reg
 
+READ_AHEAD = 2
+"""Spans that a thread loads at once in the first reading."""
+
 
 class RowFrame(Frame):
     """A kernel under construction whose threads share a row."""
@@ -58,8 +61,10 @@ def _scale(frame: RowFrame, corner: Corner) -> Reg:
     place, pair = frame.place(corner), k.mov(0)
     source.open(place)
     with k.loop(uniform=True) as spans:
-        conversion.largest(conversion.before(source.load(0, 0)), pair)
-        spans.repeat_if(_advance(frame, place, source))
+        # More loads in flight than the second reading has, which finds the row in the cache.
+        for words in [source.load(0, turn * frame.turn) for turn in range(READ_AHEAD)]:
+            conversion.largest(words, pair)
+        spans.repeat_if(_advance(frame, READ_AHEAD, place, source))
     largest = k.mov(0)
     for value in conversion.activated(pair):
         bits = k.reg("b32")
@@ -87,20 +92,22 @@ def _scale(frame: RowFrame, corner: Corner) -> Reg:
 def _convert(frame: RowFrame, corner: Corner, conversion: Conversion) -> None:
     k, source, natural = frame.k, frame.source(), frame.natural()
     place = frame.place(corner)
+    at = _word(frame, corner, place.span) if frame.record.words else None
     for stream in (source, natural):
         stream.open(place)
     with k.loop(uniform=True) as spans:
         units = frame.groups.planes(conversion.before(source.load(0, 0)))
         indices = store(frame, natural, conversion, (0, 0), units)
-        if frame.record.words:
+        if at is not None:
             (word,) = assemble(k, [indices])
-            at, inside = _word(frame, corner, place.span), k.setp("lt", "u32", place.span, frame.spans)
-            k.store_global(Address(at), word, guard=inside)
-        spans.repeat_if(_advance(frame, place, source, natural))
+            k.store_global(Address(at), word, guard=k.setp("lt", "u32", place.span, frame.spans))
+            # The threads of a CTA are whole words, so a thread keeps its place in them.
+            k.add(at, frame.turn * WORD_BYTES, into=at)
+        spans.repeat_if(_advance(frame, 1, place, source, natural))
 
 
 def _word(frame: RowFrame, corner: Corner, span: Reg) -> Reg:
-    """The address of the word of a span: a thread of an 8-bit product has the codes of one row."""
+    """The address of the word of a span. A thread of an 8-bit product has the codes of one row in a word."""
     k, record = frame.k, frame.record
     side = k.and_(span, record.spans - 1)
     thread = k.mov(0)
@@ -113,12 +120,12 @@ def _word(frame: RowFrame, corner: Corner, span: Reg) -> Reg:
     return k.mad_wide(word, WORD_BYTES, k.mad_wide(thread, BYTES, frame.args["words"]))
 
 
-def _advance(frame: RowFrame, place: Place, *streams: Stream) -> Reg:
-    """Move all threads to their next spans. Returns whether any of them has one."""
-    k, record = frame.k, frame.record
+def _advance(frame: RowFrame, turns: int, place: Place, *streams: Stream) -> Reg:
+    """Move all threads `turns` spans on. Returns whether any of them has one there."""
+    k = frame.k
     for stream in streams:
-        stream.advance(frame.turn)
-    place.advance(k, record, frame.turn)
+        stream.advance(turns * frame.turn)
+    place.advance(k, frame.record, turns * frame.turn)
     return k.setp("lt", "u32", k.sub(place.span, frame.thread), frame.spans)
 
 

@@ -138,7 +138,9 @@ def test_a_gpu_that_cannot_convert_8_bit_floats_is_named(
         ValueError, match=r"prune of e4m3 converts 8-bit floats, which GPUs do from sm_89 on, got .*sm_80"
     ):
         louver.prune(on_gpu(np.zeros((16, 16), element_type("e4m3").numpy)), "2:4", transposable=True)
-    with pytest.raises(ValueError, match=r"compress of f16 as e4m3 converts 8-bit floats, .* from sm_89 on, got .*sm_80"):
+    with pytest.raises(
+        ValueError, match=r"compress of f16 as e4m3 converts 8-bit floats, .* from sm_89 on, got .*sm_80"
+    ):
         louver.sparsify(on_gpu(np.zeros((16, 16), np.float16)), dtype="e4m3", scale=1.0)
 
 
@@ -158,7 +160,10 @@ def test_a_gpu_that_cannot_convert_8_bit_floats_is_named(
         ({"indices": 3}, "indices of 2 bytes a span are not moved by 3"),
         ({"pattern": Pattern(2, 8), "words": "words"}, "products of f16 take no 2:8, so it has no metadata"),
         ({"activation": "relu2"}, "only a compressing kernel that prunes converts elements, got .*kind='prune'"),
-        ({"kind": "compress", "method": None, "out": None, "activation": "relu2"}, "only a compressing kernel that prunes"),
+        (
+            {"kind": "compress", "method": None, "out": None, "activation": "relu2"},
+            "only a compressing kernel that prunes",
+        ),
         ({"scaling": "rows"}, "values have a scale if they are narrower than the elements, got f16 as f16 by rows"),
         ({"kind": "compress", "out": None, "stored": "e4m3"}, "have a scale if .* got f16 as e4m3 by None"),
         ({"stored": "s32"}, "got 's32'"),
