@@ -152,7 +152,7 @@ def _scaling(source: ArrayView, stored: ElementType, scale: Any, row_scales: Any
         return _Scale("rows", array=_of_rows(row_scales, source))
     if isinstance(scale, NUMBERS) and not isinstance(scale, bool):
         with np.errstate(over="ignore"):
-            number = float(np.float32(float(scale)))
+            number = float(np.float32(cast("float", scale)))
         if not 0 < number < np.inf:
             raise ValueError(f"scale is a positive number of f32, got {scale}")
         return _Scale("number", number)
