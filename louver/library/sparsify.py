@@ -90,7 +90,7 @@ def sparsify(
     On a GPU the call sends one kernel to x's current stream. It waits for nothing, and with `out` it allocates nothing
     after its first call, so it may be captured into a graph. Everything that was made of `out` follows: its transposed
     views, its plans, and graphs that captured them. Products on another stream must be ordered after it. A captured call
-    seals the tensor: its plans must be made before the capture.
+    seals the tensor: its plans must be made before the capture. Keep x, `out` and the scales as long as the graph.
 
     Raises ValueError, TypeError, or RuntimeError during a capture, with the rule, before anything is written.
     """
@@ -121,7 +121,8 @@ def _check_out(out: object, source: ArrayView) -> None:
         )
     if out.device != source.device:
         raise ValueError(f"x and out must be in one place, got x on {_place(source.device)} and {out!r}: move one")
-    others = out.derived.beside(TensorState, DenseWeight)
+    # The dense form of a tensor on the host is made anew; a captured pass on a GPU could not do that.
+    others = out.derived.beside(TensorState, *([DenseWeight] if out.device is None else []))
     if others:
         raise ValueError(
             f"louver.sparsify writes what products of one tensor read, got one of which a {type(others[0]).__name__.lower()} was made: "

@@ -74,7 +74,7 @@ were slower, the fewer the more.
 """
 
 MOST_ROW_THREADS: Final = 256
-"""Most threads of a CTA that converts a row: four such CTAs share an SM, so that others copy while one waits."""
+"""Most threads of a CTA that converts a row: several such CTAs share an SM, so that others copy while one waits."""
 
 KEY_BITS: Final = 9
 """Bits for the number of non-zeros of a listed group, which is at most 256."""

@@ -19,6 +19,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.library.converted import ROWS, sparsified
 from louver.library.forms import Form, Metadata, TileMetadata, Values
+from louver.library.host import DenseWeight
 from louver.library.state import TensorState
 from louver.library.streaming.record import LEAST_SCALE
 from louver.runtime.arrays import view
@@ -369,6 +370,11 @@ def test_objects_that_do_not_follow_are_refused(gpu: FakeGpu, torch: FakeTorch, 
     with pytest.raises(ValueError, match="got one of which a pair was made: give another tensor"):
         louver.sparsify(x, out=gate)
     assert pair is pairs().of(gate, up)
+
+    dense = louver.sparsify(on_gpu(x))
+    dense.derived.of(DenseWeight)
+    with pytest.raises(ValueError, match="got one of which a denseweight was made: give another tensor"):
+        louver.sparsify(on_gpu(x), out=dense)
 
     class Another(Form):
         def nbytes(self, s: SparseTensor) -> int:
