@@ -2,7 +2,8 @@
 
 A weight that keeps 2:4 along K keeps no pattern along its rows in general, so its transpose is dense. Some masks keep
 the pattern along both axes, such as those of `louver.prune(w, "2:4", transposable=True)`. Their transpose is sparse too:
-it is compressed from the dense weight, without waiting for a GPU, and multiplied by the kernels of the forward pass.
+its indices never change, and are kept; its values are those of the weight in another order. Each product makes them anew
+and drops them, so that they follow every write to the weight. Nothing waits for a GPU but the first product.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -17,21 +18,9 @@ import louver
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.formats.tensor import SparseTensor
-from louver.torch.columns import expanded
-from louver.torch.core import core_of
-
-
-class Turned:
-    """Whether the mask of a tensor keeps its pattern along the rows too. Its indices never change."""
-
-    __slots__ = ("keeps",)
-
-    def __init__(self) -> None:
-        self.keeps: bool | None = None
-
-    def refresh(self, s: SparseTensor) -> None:
-        """Values do not change a mask."""
+from louver.library.state import TensorState
+from louver.torch.columns import expanded, taken
+from louver.torch.core import Turned, borrowed, compressed, cores
 
 
 def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) -> bool:
@@ -39,22 +28,38 @@ def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) ->
 
     The first call for a weight reads its mask, and waits for a GPU.
     """
-    found = core_of(values, indices, pattern, size).derived.of(Turned)
-    if found.keeps is None:
-        mask = expanded(torch.ones_like(values), indices, Pattern.parse(pattern), size)
-        found.keeps = louver.check(mask, pattern, axis=0).ok
-    return found.keeps
+    found = _seen(values, indices, pattern, size)
+    return found.indices is not None
 
 
 def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size: int) -> Tensor:
     """g [tokens, rows] times a weight [rows, size], in the type of g: [tokens, size]."""
     dense = expanded(values, indices, Pattern.parse(pattern), size).to(g.dtype)
-    # A tensor made during a capture has no metadata yet for its kernels, so a captured product is dense.
-    runs = not g.is_cuda or (
-        has_kernels("products", pattern, element_type(g.dtype).name) and not torch.cuda.is_current_stream_capturing()
-    )
-    if not (runs and is_transposable(values, indices, pattern, size)):
+    # The reference path takes all types.
+    if g.is_cuda and not has_kernels("products", pattern, element_type(g.dtype).name):
         return g @ dense
-    # At most N of M places along the rows are not 0, so their magnitudes choose them all.
-    right = louver.compress(dense, pattern, axis=0, method="magnitude")
-    return louver.matmul(g, right)
+    capturing = g.is_cuda and torch.cuda.is_current_stream_capturing()
+    # A capture cannot wait, so without an earlier product a captured one is dense.
+    found = cores().core(values, indices, pattern, size).turned if capturing else _seen(values, indices, pattern, size)
+    if found.dense or found.indices is None:
+        return g @ dense
+    right = borrowed(taken(dense.t(), found.indices, Pattern.parse(pattern)), found.indices, pattern, values.shape[0])
+    state = right.derived.of(TensorState)
+    found.forms.lend(state)
+    y = louver.linear(g, right)
+    state.lend(found.forms)
+    # The host makes such a copy, and waits.
+    found.dense, found.captured = state.copies_values, found.captured or capturing
+    return y
+
+
+def _seen(values: Tensor, indices: Tensor, pattern: str, size: int) -> Turned:
+    """What a mask says, read at the first call."""
+    found = cores().core(values, indices, pattern, size).turned
+    if found.dense is None:
+        mask = expanded(torch.ones_like(values), indices, Pattern.parse(pattern), size)
+        if louver.check(mask, pattern, axis=0).ok:
+            # At most N of M places along the rows are not 0, so their magnitudes choose them all.
+            found.indices = compressed(mask.t(), pattern, prune=True)[1]
+        found.dense = found.indices is None
+    return found

@@ -36,9 +36,9 @@ def parameters(record: Record) -> tuple[Param, ...]:
     names: list[str] = []
     for name, access in (("source", record.source), ("out", record.out)):
         names += [name, f"{name}_row", f"{name}_column", f"{name}_entry"] if access else []
-    if record.kind in ("compress", "dense"):
+    if record.kind in ("compress", "dense", "take"):
         names += ["values", "pitch"]
-    if record.kind in ("compress", "dense", "prepack"):
+    if record.kind in ("compress", "dense", "take", "prepack"):
         names.append("indices")
     if isinstance(record, Squared) and record.kind == "compress":
         names += ["turned_values", "turned_pitch", "turned_indices"]
