@@ -11,16 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import louver
 from louver.formats.pattern import Pattern
 
 _COMPARED: Final = 8
 """Largest group whose elements are compared in pairs."""
 
 
-def keep(score: Tensor, pattern: Pattern) -> Tensor:
+LEAST: Final = 2.0**-100
+"""The least worth of an element of a transposable mask. Smaller ones are as good as none, and equal."""
+
+
+def keep(score: Tensor, pattern: Pattern, *, transposable: bool = False) -> Tensor:
     """The mask of the elements of greatest worth that `pattern` keeps along the columns of a matrix.
 
     score: floating [R, K] without NaN, what keeping each element is worth; a vector is worth the sum of its elements.
+    transposable: the mask keeps 2:4 along the rows too. Each 4 × 4 block then takes the one of its 90 masks whose
+        elements are worth most together (`louver.formats.transposable`).
     Returns bool [R, K], on the same device. Ties go to the lowest index.
 
     For a score of w² the choice is that of `louver.prune(w, pattern)`, except between vectors whose norms differ by
@@ -29,6 +36,8 @@ def keep(score: Tensor, pattern: Pattern) -> Tensor:
     rows, size = score.shape
     if score.numel() == 0:
         return torch.zeros_like(score, dtype=torch.bool)
+    if transposable:
+        return louver.prune(score.float().clamp(min=LEAST), pattern, transposable=True) != 0
     height = min(pattern.length, rows)
     if tail := -size % pattern.m:
         score = functional.pad(score, (0, tail), value=-torch.inf)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import louver
 from louver.formats.pattern import Pattern
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.runtime.arrays import view
 from louver.torch.accuracy.masks import keep
 from louver.torch.accuracy.scores import logits_of
@@ -24,17 +25,18 @@ from louver.torch.layers import is_turned, linear_layers
 class Moving:
     """A weight whose mask moves. pattern: that it keeps; norms: f32 [K], of the input's features.
 
-    turned: whether the parameter is [K, R].
+    turned: whether the parameter is [K, R]. transposable: whether the mask keeps 2:4 along both axes, and goes on to.
     """
 
     pattern: Pattern
     norms: Tensor
     turned: bool
+    transposable: bool = False
 
     def mask(self, weight: Tensor) -> Tensor:
         """The mask of f32 values: by magnitude times the norm of the input (Wanda, arXiv 2306.11695)."""
         rows = weight.t() if self.turned else weight
-        found = keep(rows.abs() * self.norms, self.pattern)
+        found = keep(rows.abs() * self.norms, self.pattern, transposable=self.transposable)
         return found.t() if self.turned else found
 
 
@@ -61,7 +63,8 @@ def moving_weights(
         weight = layer.weight.detach()
         pattern = next((each for each in kept if _keeps(weight, each)), None)
         if pattern is not None:
-            found[name] = Moving(pattern, norms[layer.name], is_turned(layer.module))
+            both = str(pattern) == str(TRANSPOSABLE) and _keeps(weight, pattern, axis=-2)
+            found[name] = Moving(pattern, norms[layer.name], is_turned(layer.module), both)
         elif given and kept:
             raise ValueError(
                 f"a mask moves within the pattern that its weight keeps, got {layer.name}, which breaks {kept[0]}"
@@ -73,8 +76,8 @@ def moving_weights(
     return found
 
 
-def _keeps(weight: Tensor, pattern: Pattern) -> bool:
-    return louver.check(weight if weight.is_cuda else view(weight).to_numpy(), pattern).ok
+def _keeps(weight: Tensor, pattern: Pattern, axis: int = -1) -> bool:
+    return louver.check(weight if weight.is_cuda else view(weight).to_numpy(), pattern, axis=axis).ok
 
 
 def start(
