@@ -11,6 +11,7 @@ group lie in two of them (PTX ISA, `wgmma` fragments of D).
 
 from __future__ import annotations
 
+import itertools
 from math import lcm
 from typing import Final
 
@@ -20,7 +21,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.columns import check_indices, empty_values, taken
 
 BLOCK_BYTES: Final = 1 << 26
-"""Most bytes of the dense product of a block, but for blocks of `BLOCK_ROWS`."""
+"""Most bytes of the dense product of a block, unless `BLOCK_ROWS` or a window have more."""
 
 BLOCK_ROWS: Final = 256
 """Rows of a block are multiples of a tile of a product."""
@@ -49,7 +50,9 @@ def kept_products(g: Tensor, x: Tensor, indices: Tensor, pattern: Pattern) -> Te
     blocks = max(1, -(-rows * size * g.itemsize // BLOCK_BYTES))
     step = max(1, -(-rows // (blocks * unit))) * unit
     out = empty_values(rows, size, pattern, g)
-    for at in range(0, rows, step):
-        windows = slice(at // pattern.length, -(-(at + step) // pattern.length))
-        taken(g[:, at : at + step].t() @ x, indices[windows], pattern, out[at : at + step])
+    # The layout of V:N:M is another one for less than a window.
+    edges = [*range(0, max(1, rows - pattern.length + 1), step), rows]
+    for start, stop in itertools.pairwise(edges):
+        windows = slice(start // pattern.length, -(-stop // pattern.length))
+        taken(g[:, start:stop].t() @ x, indices[windows], pattern, out[start:stop])
     return out.contiguous()
