@@ -14,7 +14,6 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.library.streaming.launches import COUNTER_BYTES, Stored, dense_into, take_into
-from louver.library.streaming.record import fits_thread
 from louver.runtime.arrays import view
 
 
@@ -83,7 +82,7 @@ def taken(dense: Tensor, indices: Tensor, pattern: Pattern, out: Tensor | None =
     rows, size = dense.shape
     check_indices(indices, pattern, rows, size)
     made = empty_values(rows, size, pattern, dense) if out is None else out
-    if dense.is_cuda and fits_thread(pattern) and indices.is_contiguous():
+    if dense.is_cuda and len(pattern.levels) == 1 and indices.is_contiguous():
         source, pitch = view(dense), made.stride(0) * made.itemsize
         to = Stored(made.data_ptr(), pitch, indices.data_ptr())
         take_into(source, to, pattern).send(source.device or 0, source.stream or 0)

@@ -22,7 +22,6 @@ from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
 from louver.library.streaming.record import (
-    MAX_GROUP,
     VECTOR_BYTES,
     Access,
     Kind,
@@ -154,13 +153,8 @@ def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters:
 
 
 def take_into(source: ArrayView, to: Stored, pattern: str | Pattern, *, axis: int = -1) -> Launch:
-    """The elements of a device array at the places of given indices, as values. Only the values of `to` are written.
-
-    Raises ValueError for patterns whose groups a thread cannot hold, see `fits_thread`.
-    """
+    """The elements of a device array at the places of given indices, as values. Only the values of `to` are written."""
     call = _Call.of(pattern, axis, source)
-    if not fits_thread(call.pattern):
-        raise ValueError(f"elements are taken by patterns N:M, N below M and M at most {MAX_GROUP}, got {call.pattern}")
     return call.launch("take", call.stored(to, source), source=source)
 
 

@@ -124,31 +124,12 @@ def test_pruned_and_prepacked_on_the_way(case: Case, words: Layout, rng: np.rand
 
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
 def test_taken(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
-    """The elements at the places of another matrix's kept elements."""
-    s = louver.compress(random_bits(rng, shape, dtype), pattern, method="magnitude")
-    w, device = random_bits(rng, shape, dtype), Device()
-    filled = np.pad(w, ((0, 0), (0, -shape[1] % s.pattern.m)))
-    bits = bits_of(filled).reshape(s.rows, s.groups, s.pattern.m)
-    ones = SparseTensor(s.pattern, element_type("u8"), s.shape, 1, np.ones_like(s.values, np.uint8), s.indices)
-    mask = np.pad(np.asarray(ones.dense()), ((0, 0), (0, -shape[1] % s.pattern.m))) != 0
-    # The filled end of a row keeps as many places as a group has.
-    for row in mask.reshape(s.rows, s.groups, s.pattern.m)[:, -1]:
-        row[-1 : -1 - (s.pattern.n - row.sum()) : -1] = True
-    expected = bits.reshape(s.rows, -1)[mask].reshape(s.rows, -1)
+    w, device = LAYOUTS[layout](random_bits(rng, shape, dtype)), Device()
+    s = louver.compress(w, pattern, method="magnitude")
     to, held, codes = device.stored(*shape, s.pattern, s.dtype.bits, pitch=16)
     codes[...] = s.indices
-    device.run(take_into(device.place(LAYOUTS[layout](w)), to, pattern))
-    kept = expected.shape[1] * s.dtype.bytes
-    np.testing.assert_array_equal(held[:, :kept], expected.view(np.uint8).reshape(len(held), -1))
-    assert (held[:, -(-kept // 16) * 16 :] == POISON).all()
-    np.testing.assert_array_equal(codes, s.indices)
-
-
-def test_windows_are_not_taken(rng: np.random.Generator) -> None:
-    device = Device()
-    to, _, _ = device.stored(8, 32, Pattern.parse("2:8@4"), 16)
-    with pytest.raises(ValueError, match="elements are taken by patterns N:M, N below M and M at most 16, got 2:8@4"):
-        take_into(device.place(random_bits(rng, (8, 32), "f16")), to, "2:8@4")
+    device.run(take_into(device.place(w), to, pattern))
+    check_stored(s, held, codes)
 
 
 @pytest.mark.parametrize(("dtype", "pattern"), [("f16", "2:4"), ("s8", "2:4"), ("e4m3", "3:8"), ("f32", "1:2")])
