@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from torch.nn import functional
 
 import louver
 from louver.formats.pattern import Pattern
+from louver.runtime.arrays import view
+from louver.torch.layers import Layer
 
 _COMPARED: Final = 8
 """Largest group whose elements are compared in pairs."""
@@ -64,3 +67,15 @@ def _largest(worth: Tensor, n: int) -> Tensor:
     behind = torch.ones(m, m, dtype=torch.bool, device=worth.device).triu(1).view(m, m, *[1] * (worth.ndim - 1))
     wins = torch.where(behind, holds, ~holds.transpose(0, 1)).sum(1, dtype=torch.uint8)
     return (wins >= m - n).movedim(0, -1)
+
+
+def keeps(weight: Tensor, pattern: Pattern, axis: int = -1) -> bool:
+    """Whether a weight keeps a pattern along an axis."""
+    return louver.check(weight if weight.is_cuda else view(weight).to_numpy(), pattern, axis=axis).ok
+
+
+def kept_pattern(layer: Layer, patterns: Sequence[str | Pattern] | Mapping[str, Any]) -> Pattern | None:
+    """The first of some patterns, or the one that is given for a layer, if its weight keeps it."""
+    wanted = [patterns.get(layer.name)] if isinstance(patterns, Mapping) else patterns
+    found = (Pattern.parse(each) for each in wanted if each is not None)
+    return next((each for each in found if keeps(layer.weight.detach(), each)), None)
