@@ -18,7 +18,9 @@ import louver
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.library.state import TensorState
+from louver.torch.accuracy.masks import keep, keeps
 from louver.torch.columns import expanded, taken
 from louver.torch.core import Turned, borrowed, compressed, cores
 
@@ -51,6 +53,20 @@ def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size:
     # The host makes such a copy, and waits.
     found.dense, found.captured = state.copies_values, found.captured or capturing
     return y
+
+
+def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] | None:
+    """As `compressed`, for a matrix [rows, size] that keeps 2:4 along both axes with fewer non-zeros than places: those of
+    its zeros make the mask transposable. None for any other array, and where the last group of a row is filled.
+    """
+    whole = w.ndim == 2 and pattern == str(TRANSPOSABLE) and w.shape[1] % TRANSPOSABLE.m == 0
+    if not whole or int((w != 0).sum()) * 2 >= w.numel() or not all(keeps(w, TRANSPOSABLE, axis) for axis in (0, 1)):
+        return None
+    # All masks with the largest number of non-zeros have all of them.
+    mask = keep((w != 0).float(), TRANSPOSABLE, transposable=True)
+    indices = compressed(mask.to(w.dtype), pattern, prune=True)[1]
+    lost = int((torch.signbit(w) & (w == 0) & ~mask).sum()) if w.is_floating_point() else 0
+    return taken(w, indices, TRANSPOSABLE).contiguous(), indices, lost
 
 
 def _seen(values: Tensor, indices: Tensor, pattern: str, size: int) -> Turned:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -15,7 +15,9 @@ from torch.nn import functional
 import louver
 from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
-from louver.torch.layers import Layer
+
+if TYPE_CHECKING:
+    from louver.torch.layers import Layer
 
 _COMPARED: Final = 8
 """Largest group whose elements are compared in pairs."""
