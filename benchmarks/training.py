@@ -1,38 +1,50 @@
-"""Training with fixed masks: `python benchmarks/training.py --parts products,block --out FILE.json`.
+"""Training with fixed masks: `python benchmarks/training.py --texts FOLDER/acc0 FOLDER/acc1 --out FILE.json`.
 
 - products: forward, gradient of x (dX) and of the weight (dW) of linear layers, bf16: dense, with an ordinary 2:4 mask, and
   with a transposable one. Sparse dX and dW have all that a backward pass runs: the transposed values, the kept elements.
 - block: forward and backward of a block of Llama 3 8B, joined as `louver bench model` joins it, the same three ways.
+- distill: steps of `distill_` on a model with one such block, with dense weights and masks, and as `distill_` chooses.
+- loss: of a small language model after 2,000 steps, sparse beside dense weights with the same masks, data and seeds; f32
+  masters, products in bf16. Texts are those of `benchmarks/accuracy_prepare.py`, else the topics of Python's help as bytes.
 
-Protocol: bursts of graph replays in turns, medians (`louver/measure/protocol.py`); gradients of the sparse ways are first
-compared with PyTorch's of the dense weight with zeros.
+Protocol of products and block: bursts of graph replays in turns, medians (`louver/measure/protocol.py`); gradients of the
+sparse ways are first compared with PyTorch's of the dense weight with zeros. Steps of `distill_` are timed by its report.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any, Final
 
 import torch
+import transformers
+from accuracy_data import Prepared
 from torch import nn
+from torch.nn import functional
 
 import louver
 import louver.torch
 from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import forbid_short_sums, header, require_torch
-from louver.measure.model.stack import SHAPES, Block, Stack, angles_of, join_by_hand_
+from louver.measure.model.stack import SHAPES, Block, Shape, Stack, angles_of, join_by_hand_
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.torch import SparseLinear
+from louver.torch.accuracy import faster
 from louver.torch.operators import OPS
 
 LAYERS: Final = {"gate, up": (28672, 4096), "down": (4096, 14336), "q, k, v": (6144, 4096), "o": (4096, 4096)}
 """Outputs and inputs of the layers of a block of Llama 3 8B."""
 
 TOKENS: Final = 8 * 2048
+
+KINDS: Final = 4096
+"""Most kinds of tokens of the small model."""
 
 CLOSE: Final = 0.02
 """Most difference of a gradient, in units of its norm: both sides round to bf16."""
@@ -119,17 +131,139 @@ def block(sequences: int, length: int) -> list[dict[str, Any]]:
     return [{"way": name, "ms": round(ms, 3)} for name, ms in times.items()]
 
 
+def distill(blocks: int, steps: int) -> list[dict[str, Any]]:
+    """Milliseconds of a step of `distill_`, without the time before the first one."""
+    shape = SHAPES["Llama 3 8B"]
+    config = transformers.LlamaConfig(
+        vocab_size=1024,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=blocks,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_heads,
+    )
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        dense = transformers.LlamaForCausalLM(config).bfloat16().eval()
+    data = torch.randint(1024, (34, 512))
+    rows: list[dict[str, Any]] = []
+    chosen = faster.is_faster
+    for way, transposable in WAYS.items():
+        model = copy.deepcopy(dense)
+        louver.torch.prune_(model, transposable=transposable)
+        for side in ("masks", "chosen"):
+            faster.is_faster = chosen if side == "chosen" else lambda *_: False
+            report = louver.torch.distill_(copy.deepcopy(model), data, teacher=dense, steps=steps)
+            # The first look at the loss is behind the steps that make graphs.
+            first, last = report.curve[0], report.curve[-1]
+            ms = (last.seconds - first.seconds) / (last.step - first.step) * 1e3
+            rows.append({"way": way, "side": side, "ms": round(ms, 3), "notes": list(report.notes)})
+            torch.cuda.empty_cache()
+    return rows
+
+
+class Small(nn.Module):
+    """A language model of blocks with one sequence's length, and a head with the embedding's weight."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.stack = Stack(Shape(512, 1536, 8, 2, 64, 2, vocabulary), 2, head=False)
+        self.embedding = nn.Embedding(vocabulary, 512)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.embedding(tokens)
+        angles = angles_of(torch.arange(tokens.shape[1], device=tokens.device), 64)
+        y = functional.rms_norm(self.stack(x, angles, [None, None]), (512,))
+        return y @ self.embedding.weight.t()
+
+
+def text(folders: list[Path]) -> tuple[str, Any, int]:
+    """The name of a text, its tokens, and their number of kinds."""
+    if not folders:
+        data = " ".join(topics.values()).encode()
+        return "pydoc_data.topics, bytes", torch.tensor(list(data)), 256
+    prepared = Prepared.read(folders)
+    name = max(prepared.index["texts"], key=lambda each: len(prepared.tokens(each)))
+    tokens = torch.from_numpy(prepared.tokens(name))
+    # The most frequent tokens keep a number of their own.
+    order = torch.bincount(tokens).argsort(descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    return name, rank[tokens].clamp(max=KINDS - 1), KINDS
+
+
+def losses(folders: list[Path], steps: int, seeds: int) -> dict[str, Any]:
+    """The mean loss of held-out rows after training."""
+    name, tokens, kinds = text(folders)
+    rows = tokens[: len(tokens) // 257 * 257].view(-1, 257).cuda()
+    held, rows = rows[:64], rows[64:]
+    found: list[dict[str, Any]] = []
+    for seed in range(seeds):
+        for way, transposable in WAYS.items():
+            row: dict[str, Any] = {"way": way, "seed": seed}
+            for side in ("dense", "sparse"):
+                torch.manual_seed(seed)
+                model = Small(kinds).bfloat16()
+                louver.torch.prune_(model, transposable=transposable)
+                model = model.cuda()
+                masks = {
+                    p: (p != 0).float() for n, p in model.named_parameters() if n.endswith("weight") and "stack" in n
+                }
+                if side == "sparse":
+                    for layer_name, layer in [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear)]:
+                        model.set_submodule(layer_name, SparseLinear.of(layer))
+                begin = time.monotonic()
+                row[side] = trained(model, masks, rows, held, steps, seed)
+                row[f"{side}_seconds"] = round(time.monotonic() - begin, 1)
+            found.append({**row, "ratio": round(row["sparse"] / row["dense"], 5)})
+            print("loss", found[-1], flush=True)
+    return {"text": name, "kinds": kinds, "rows": len(rows), "steps": steps, "losses": found}
+
+
+def trained(model: Any, masks: dict[Any, Any], rows: Any, held: Any, steps: int, seed: int) -> float:
+    """Train with AdamW's masters in f32, and a cosine to 0. Returns the loss of held-out rows."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    masters = [nn.Parameter(p.detach().float()) for p in parameters]
+    optimizer = torch.optim.AdamW(masters, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    draw = torch.Generator().manual_seed(seed)
+
+    def loss(batch: Any) -> Any:
+        return functional.cross_entropy(model(batch[:, :-1]).float().flatten(0, 1), batch[:, 1:].flatten())
+
+    for _ in range(steps):
+        loss(rows[torch.randint(len(rows), (32,), generator=draw).cuda()]).backward()
+        for parameter, master in zip(parameters, masters, strict=True):
+            grad = parameter.grad.float()
+            master.grad = grad * masks[parameter] if parameter in masks else grad
+            parameter.grad = None
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            torch._foreach_copy_(parameters, masters)
+    with torch.no_grad():
+        return round(sum(loss(batch).item() for batch in held.split(32)) / 2, 5)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="products,block")
+    parser.add_argument("--parts", default="products,block,distill,loss")
+    parser.add_argument("--texts", type=Path, nargs="*", default=[])
+    parser.add_argument("--steps", type=int, default=2000, help="of the loss")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     forbid_short_sums(require_torch())
-    parts: dict[str, Callable[[], Any]] = {"products": lambda: products(TOKENS), "block": lambda: block(8, 2048)}
+    parts: dict[str, Callable[[], Any]] = {
+        "products": lambda: products(TOKENS),
+        "block": lambda: block(8, 2048),
+        "distill": lambda: distill(1, 60),
+        "loss": lambda: losses(given.texts, given.steps, given.seeds),
+    }
     record: dict[str, Any] = {"schema": 1, "kind": "training", **header(torch), "tokens": TOKENS}
     for name in given.parts.split(","):
         record[name] = parts[name]()
-        for row in record[name]:
+        for row in record[name] if isinstance(record[name], list) else ():
             print(name, row, flush=True)
     if given.out is not None:
         write_record(given.out, record)
