@@ -34,7 +34,7 @@ from louver.measure.machine import forbid_short_sums, header, require_torch
 from louver.measure.model.stack import SHAPES, Block, Shape, Stack, angles_of, join_by_hand_
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
-from louver.torch import SparseLinear
+from louver.torch import SparseLinear, SparseWeight
 from louver.torch.accuracy import faster
 from louver.torch.operators import OPS
 
@@ -84,8 +84,9 @@ def products(tokens: int) -> list[dict[str, Any]]:
         }
         for way, transposable in WAYS.items():
             w = pruned(dense, transposable)
-            s = louver.compress(w, "2:4")
-            values, indices = s.values, s.indices
+            weight = SparseWeight.of(w, "2:4")
+            values, indices = weight.values.detach(), weight.indices
+            assert weight.is_transposable == transposable
             same(f"{layer} {way} dX", OPS.transposed(g, values, indices, size), g @ w)
             same(f"{layer} {way} dW", OPS.sampled(g, x, indices), OPS.take(g.t() @ x, indices))
             calls |= {

@@ -63,7 +63,7 @@ def expanded(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Te
     """The dense matrix [rows, size] of the stored values. Nothing waits for a GPU."""
     check_arrays(values, indices, pattern, size)
     rows = values.shape[0]
-    if values.is_cuda and _has_kernel(values, indices, pattern):
+    if values.is_cuda and has_kernel(values, indices, pattern):
         return _by_kernel(values, indices, pattern, size)
     bits = _bits(values)
     full = bits.new_zeros(rows, pattern.groups(size) * pattern.m)
@@ -100,8 +100,8 @@ def empty_values(rows: int, size: int, pattern: Pattern, like: Tensor) -> Tensor
     return like.new_empty(rows, wide)[:, :kept]
 
 
-def _has_kernel(values: Tensor, indices: Tensor, pattern: Pattern) -> bool:
-    """Whether the streaming kernel reads arrays on a GPU in place."""
+def has_kernel(values: Tensor, indices: Tensor, pattern: Pattern) -> bool:
+    """Whether streaming kernels read arrays on a GPU in place."""
     row = values.stride(0) * values.itemsize
     aligned = row % ROW_ALIGNMENT == 0 and values.data_ptr() % ROW_ALIGNMENT == 0 and values.stride(1) == 1
     return len(pattern.levels) == 1 and aligned and indices.is_contiguous()

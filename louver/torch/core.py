@@ -67,15 +67,17 @@ class Turned:
     dense: whether products with the transpose are dense: it keeps no pattern, or its kernels copy values. None: unknown.
     indices: of the transpose, along the rows of the weight; None if its mask keeps no pattern there.
     forms: those of these indices. Each transposed tensor reads them, and leaves those that it made.
-    captured: whether a CUDA graph reads them.
+    last: the last transposed tensor, with the address and the type of its values.
+    captured: whether a CUDA graph reads the indices.
     """
 
-    __slots__ = ("captured", "dense", "forms", "indices")
+    __slots__ = ("captured", "dense", "forms", "indices", "last")
 
     def __init__(self) -> None:
         self.dense: bool | None = None
         self.indices: Tensor | None = None
         self.forms = TensorState()
+        self.last: tuple[SparseTensor, int, torch.dtype] | None = None
         self.captured = False
 
 

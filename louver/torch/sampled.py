@@ -20,7 +20,7 @@ from torch import Tensor
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_indices, empty_values, taken
 
-BLOCK_BYTES: Final = 1 << 26
+BLOCK_BYTES: Final = 1 << 27
 """Most bytes of the dense product of a block, unless `BLOCK_ROWS` or a window have more."""
 
 BLOCK_ROWS: Final = 256

@@ -2,14 +2,17 @@
 
 A weight that keeps 2:4 along K keeps no pattern along its rows in general, so its transpose is dense. Some masks keep
 the pattern along both axes, such as those of `louver.prune(w, "2:4", transposable=True)`. Their transpose is sparse too:
-its indices never change, and are kept; its values are those of the weight in another order. Each product makes them anew
-and drops them, so that they follow every write to the weight. Nothing waits for a GPU but the first product.
+its indices never change, and are kept; its values are those of the weight in another order. Each product makes them anew,
+by one kernel, so that they follow every write to the weight. Nothing waits for a GPU but the first product.
 """
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
+
+import functools
+import threading
 
 import torch
 from torch import Tensor
@@ -20,8 +23,10 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.library.state import TensorState
+from louver.library.streaming.launches import Stored, turn_into
+from louver.runtime.arrays import view
 from louver.torch.accuracy.masks import keep, keeps
-from louver.torch.columns import expanded, taken
+from louver.torch.columns import empty_values, expanded, has_kernel, taken
 from louver.torch.core import Turned, borrowed, compressed, cores
 
 
@@ -36,23 +41,92 @@ def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) ->
 
 def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size: int) -> Tensor:
     """g [tokens, rows] times a weight [rows, size], in the type of g: [tokens, size]."""
-    dense = expanded(values, indices, Pattern.parse(pattern), size).to(g.dtype)
+    found, capturing = None, g.is_cuda and torch.cuda.is_current_stream_capturing()
     # The reference path takes all types.
-    if g.is_cuda and not has_kernels("products", pattern, element_type(g.dtype).name):
-        return g @ dense
-    capturing = g.is_cuda and torch.cuda.is_current_stream_capturing()
-    # A capture cannot wait, so without an earlier product a captured one is dense.
-    found = cores().core(values, indices, pattern, size).turned if capturing else _seen(values, indices, pattern, size)
-    if found.dense or found.indices is None:
-        return g @ dense
-    right = borrowed(taken(dense.t(), found.indices, Pattern.parse(pattern)), found.indices, pattern, values.shape[0])
-    state = right.derived.of(TensorState)
-    found.forms.lend(state)
-    y = louver.linear(g, right)
+    if not g.is_cuda or has_kernels("products", pattern, element_type(g.dtype).name):
+        # A capture cannot wait, so without an earlier product a captured one is dense.
+        seen = (
+            cores().core(values, indices, pattern, size).turned if capturing else _seen(values, indices, pattern, size)
+        )
+        found = None if seen.dense or seen.indices is None else seen
+    if found is None:
+        return g @ expanded(values, indices, Pattern.parse(pattern), size).to(g.dtype)
+    rows = values.shape[0]
+    if not g.is_cuda or capturing or g.dtype != values.dtype:
+        found.captured |= capturing
+        made = empty_values(size, rows, Pattern.parse(pattern), values)
+        return _multiplied(g, _turn(values, indices, found, pattern, made).to(g.dtype), found, pattern)
+    with Room.of(g.device) as room:
+        return _multiplied(
+            g, _turn(values, indices, found, pattern, room.values(size, rows, pattern, g)), found, pattern
+        )
+
+
+def _turn(values: Tensor, indices: Tensor, found: Turned, pattern: str, out: Tensor) -> Tensor:
+    """Write the values [size, kept] of the transpose to `out`."""
+    assert found.indices is not None
+    (size, _), rows, parsed = out.shape, values.shape[0], Pattern.parse(pattern)
+    if parsed != TRANSPOSABLE or not (values.is_cuda and has_kernel(values, indices, parsed)):
+        return taken(expanded(values, indices, parsed, size).t(), found.indices, parsed, out)
+    stored = Stored(values.data_ptr(), values.stride(0) * values.itemsize, indices.data_ptr())
+    turned = Stored(out.data_ptr(), out.stride(0) * out.itemsize, found.indices.data_ptr())
+    place = view(out)
+    turn_into(stored, (rows, size), place.element, turned).send(place.device or 0, place.stream or 0)
+    return out
+
+
+def _multiplied(g: Tensor, turned: Tensor, found: Turned, pattern: str) -> Tensor:
+    """g times the transpose of these values. They are in memory until the product is launched."""
+    assert found.indices is not None
+    place = turned.data_ptr(), turned.dtype
+    last = found.last
+    if last is None or last[1:] != place or not g.is_cuda:
+        last = borrowed(turned, found.indices, pattern, g.shape[1]), *place
+        found.forms.lend(last[0].derived.of(TensorState))
+    y = louver.linear(g, last[0])
+    state = last[0].derived.of(TensorState)
     state.lend(found.forms)
-    # The host makes such a copy, and waits.
-    found.dense, found.captured = state.copies_values, found.captured or capturing
+    # The host makes such a copy, and waits, and the next product must not read it.
+    found.last, found.dense = last, state.copies_values
     return y
+
+
+class Room:
+    """Memory of one stream of a GPU for transposed values, as large as those of its largest weight. A product reads them
+    before the next kernel of the stream writes others. A tensor of these values is then at one address, and its launches
+    are known. Captured graphs have memory of their own: they run on any stream.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Tensor | None = None
+        # Held from the kernel that writes values to the product that reads them.
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def of(device: torch.device) -> Room:
+        """That of the current stream."""
+        return _rooms().setdefault((device, torch.cuda.current_stream(device).cuda_stream), Room())
+
+    def __enter__(self) -> Room:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def values(self, rows: int, size: int, pattern: str, like: Tensor) -> Tensor:
+        """As `empty_values`."""
+        shape = empty_values(rows, size, Pattern.parse(pattern), like.new_empty(0, device="meta"))
+        needed = shape.stride(0) * rows
+        if self._memory is None or self._memory.nbytes < needed * like.itemsize:
+            self._memory = torch.empty(needed * like.itemsize, dtype=torch.uint8, device=like.device)
+        return self._memory[: needed * like.itemsize].view(like.dtype).view(rows, -1)[:, : shape.shape[1]]
+
+
+@functools.cache
+def _rooms() -> dict[tuple[torch.device, int], Room]:
+    """By device and stream."""
+    return {}
 
 
 def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] | None:

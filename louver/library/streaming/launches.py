@@ -158,6 +158,18 @@ def take_into(source: ArrayView, to: Stored, pattern: str | Pattern, *, axis: in
     return call.launch("take", call.stored(to, source), source=source)
 
 
+def turn_into(stored: Stored, shape: tuple[int, int], element: str | ElementType, turned: Stored) -> Launch:
+    """The values of the transpose of a sparse matrix [rows, size] whose mask is transposable.
+
+    turned: the transpose, of which only values are written. Its indices are those of the transposed mask; where that
+    leaves slots free, of the lowest places.
+    """
+    call = _Call(element_type(element), TRANSPOSABLE, -1, Shape(1, *shape), ())
+    arguments = {"values": stored.values, "pitch": stored.pitch, "indices": stored.indices}
+    arguments |= {"turned_values": turned.values, "turned_pitch": turned.pitch}
+    return call.squared("turn", arguments, {})
+
+
 def prepack_into(
     indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int
 ) -> Launch:
@@ -270,7 +282,7 @@ class _Call:
 
     def squared(
         self,
-        kind: Literal["prune", "compress"],
+        kind: Literal["prune", "compress", "turn"],
         arguments: dict[str, int],
         views: dict[str, ArrayView],
         indices: int = 1,
