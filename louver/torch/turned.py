@@ -134,7 +134,13 @@ def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] 
     its zeros make the mask transposable. None for any other array, and where the last group of a row is filled.
     """
     whole = w.ndim == 2 and pattern == str(TRANSPOSABLE) and w.shape[1] % TRANSPOSABLE.m == 0
-    if not whole or int((w != 0).sum()) * 2 >= w.numel() or not all(keeps(w, TRANSPOSABLE, axis) for axis in (0, 1)):
+    # PyTorch compares no floats of 8 bits.
+    if (
+        not whole
+        or w.itemsize == 1
+        or int((w != 0).sum()) * 2 >= w.numel()
+        or not all(keeps(w, TRANSPOSABLE, axis) for axis in (0, 1))
+    ):
         return None
     # All masks with the largest number of non-zeros have all of them.
     mask = keep((w != 0).float(), TRANSPOSABLE, transposable=True)
