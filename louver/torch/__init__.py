@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from louver.torch.accuracy.distill import distill_
     from louver.torch.accuracy.prune import prune_
     from louver.torch.linear import SparseLinear, SparseWeight
+    from louver.torch.masked import mask_
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
@@ -28,6 +29,7 @@ __all__ = [
     "compress_",
     "decompress_",
     "distill_",
+    "mask_",
     "prepare",
     "prune_",
     "quantize_",
@@ -45,6 +47,7 @@ _HOMES = {
     "compress_": "swap",
     "decompress_": "swap",
     "distill_": "accuracy.distill",
+    "mask_": "masked",
     "prepare": "ready",
     "prune_": "accuracy.prune",
     "quantize_": "quantized",

@@ -13,7 +13,7 @@ from louver.formats.codes import NIBBLE_CODES, index_bits, index_bytes
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
 from louver.formats.tensor import ROW_ALIGNMENT
-from louver.library.streaming.launches import COUNTER_BYTES, Stored, dense_into
+from louver.library.streaming.launches import COUNTER_BYTES, Stored, dense_into, take_into
 from louver.runtime.arrays import view
 
 
@@ -26,8 +26,13 @@ def check_arrays(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -
         raise ValueError(
             f"{pattern} of {size} columns keeps {groups * pattern.n} values of a row, got values of shape {list(values.shape)}"
         )
+    check_indices(indices, pattern, rows, size)
+
+
+def check_indices(indices: Tensor, pattern: Pattern, rows: int, size: int) -> None:
+    """Raises ValueError unless `indices` are those of a matrix [rows, size] that keeps `pattern`."""
     windows = windows_of(rows, size, pattern)
-    expected = [windows.count, index_bytes(pattern, groups, windows.height)]
+    expected = [windows.count, index_bytes(pattern, windows.groups, windows.height)]
     if indices.dtype != torch.uint8 or list(indices.shape) != expected:
         raise ValueError(
             f"indices of {pattern} for a weight [{rows}, {size}] are uint8 of shape {expected}, got {indices.dtype} of shape "
@@ -58,7 +63,7 @@ def expanded(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Te
     """The dense matrix [rows, size] of the stored values. Nothing waits for a GPU."""
     check_arrays(values, indices, pattern, size)
     rows = values.shape[0]
-    if values.is_cuda and _has_kernel(values, indices, pattern):
+    if values.is_cuda and has_kernel(values, indices, pattern):
         return _by_kernel(values, indices, pattern, size)
     bits = _bits(values)
     full = bits.new_zeros(rows, pattern.groups(size) * pattern.m)
@@ -66,18 +71,37 @@ def expanded(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Te
     return full[:, :size].contiguous().view(values.dtype)
 
 
-def taken(dense: Tensor, indices: Tensor, pattern: Pattern) -> Tensor:
-    """The kept elements [rows, kept] of a dense matrix [rows, size]: the inverse of `expanded`."""
+def taken(dense: Tensor, indices: Tensor, pattern: Pattern, out: Tensor | None = None) -> Tensor:
+    """The kept elements [rows, kept] of a dense matrix [rows, size] of any strides: the inverse of `expanded`. Nothing
+    waits for a GPU.
+
+    out: rows of `empty_values` to write, by default new ones.
+    """
     if dense.dim() != 2:
         raise ValueError(f"the dense matrix is [rows, size], got shape {list(dense.shape)}")
     rows, size = dense.shape
-    padding = pattern.groups(size) * pattern.m - size
-    wide = functional.pad(_bits(dense), (0, padding))
-    return wide.gather(1, columns(indices, pattern, rows, size)).view(dense.dtype)
+    check_indices(indices, pattern, rows, size)
+    made = empty_values(rows, size, pattern, dense) if out is None else out
+    if dense.is_cuda and len(pattern.levels) == 1 and indices.is_contiguous():
+        source, pitch = view(dense), made.stride(0) * made.itemsize
+        to = Stored(made.data_ptr(), pitch, indices.data_ptr())
+        take_into(source, to, pattern).send(source.device or 0, source.stream or 0)
+        return made
+    wide = functional.pad(_bits(dense), (0, pattern.groups(size) * pattern.m - size))
+    return made.copy_(wide.gather(1, columns(indices, pattern, rows, size)).view(dense.dtype))
 
 
-def _has_kernel(values: Tensor, indices: Tensor, pattern: Pattern) -> bool:
-    """Whether the streaming kernel reads arrays on a GPU in place."""
+def empty_values(rows: int, size: int, pattern: Pattern, like: Tensor) -> Tensor:
+    """Undefined values [rows, kept] of a matrix [rows, size], of the type and on the device of `like`. Rows begin at
+    multiples of 16 bytes, so that kernels read them in place.
+    """
+    kept = pattern.groups(size) * pattern.n
+    wide = -(-kept * like.itemsize // ROW_ALIGNMENT) * ROW_ALIGNMENT // like.itemsize
+    return like.new_empty(rows, wide)[:, :kept]
+
+
+def has_kernel(values: Tensor, indices: Tensor, pattern: Pattern) -> bool:
+    """Whether streaming kernels read arrays on a GPU in place."""
     row = values.stride(0) * values.itemsize
     aligned = row % ROW_ALIGNMENT == 0 and values.data_ptr() % ROW_ALIGNMENT == 0 and values.stride(1) == 1
     return len(pattern.levels) == 1 and aligned and indices.is_contiguous()

@@ -61,12 +61,32 @@ def _version(x: Tensor) -> int | None:
         return None
 
 
-class Core:
-    """A kept tensor. trainable: whether its values required grad when it was made. copied: whether its values are a
-    copy.
+class Turned:
+    """What the mask of a tensor says of its transpose, see `louver.torch.turned`.
+
+    dense: whether products with the transpose are dense: it keeps no pattern, or its kernels copy values. None: unknown.
+    indices: of the transpose, along the rows of the weight; None if its mask keeps no pattern there.
+    forms: those of these indices. Each transposed tensor reads them, and leaves those that it made.
+    last: the last transposed tensor, with the address and the type of its values.
+    captured: whether a CUDA graph reads the indices.
     """
 
-    __slots__ = ("__weakref__", "copied", "indices", "state", "tensor", "trainable", "values")
+    __slots__ = ("captured", "dense", "forms", "indices", "last")
+
+    def __init__(self) -> None:
+        self.dense: bool | None = None
+        self.indices: Tensor | None = None
+        self.forms = TensorState()
+        self.last: tuple[SparseTensor, int, torch.dtype] | None = None
+        self.captured = False
+
+
+class Core:
+    """A kept tensor. trainable: whether its values required grad when it was made. copied: whether its values are a
+    copy. turned: of its indices.
+    """
+
+    __slots__ = ("__weakref__", "copied", "indices", "state", "tensor", "trainable", "turned", "values")
 
     def __init__(
         self,
@@ -82,6 +102,7 @@ class Core:
         self.values, self.indices = (_Place(x, lambda _: ended(mine)) for x in (values, indices))
         self.trainable = values.requires_grad
         self.copied = copied
+        self.turned = Turned()
         self.state = tensor.derived.of(TensorState)
 
     def fits(self, values: Tensor, indices: Tensor) -> bool:
@@ -151,16 +172,27 @@ class Cores:
     def rewrite(self, values: Tensor, indices: Tensor) -> None:
         """Make the forms on a GPU anew in their memory, after both arrays were written in a way that PyTorch does not count.
         Captured graphs then read the new weight. On a CPU the next product makes them anew.
+
+        Raises RuntimeError if a captured graph has a product with the transpose, whose indices would be the old ones.
         """
         if not values.is_cuda:
             self.forget(values, indices)
-        for tensor in self.find(values, indices):
-            tensor.derived.of(TensorState).rewrite(tensor)
+        found = self._cores(values, indices)
+        if any(core.turned.captured for core in found):
+            raise RuntimeError(
+                "a weight whose gradients a CUDA graph captured keeps its mask, got a write to it: take copy_, and capture again"
+            )
+        for core in found:
+            core.turned = Turned()
+            core.state.rewrite(core.tensor)
 
     def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
         """The kept tensors that lie at the addresses of these arrays."""
+        return [core.tensor for core in self._cores(values, indices)]
+
+    def _cores(self, values: Tensor, indices: Tensor) -> list[Core]:
         places = (indices.data_ptr(), values.data_ptr())
-        return [core.tensor for key, core in self._beside(places[0]) if key[:2] == places]
+        return [core for key, core in self._beside(places[0]) if key[:2] == places]
 
     def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> Core:
         *_, pattern, size, gated, entries = key
@@ -218,6 +250,11 @@ def core_of(
     do not fit, or that are in two places.
     """
     return cores().of(values, indices, pattern, size, gated=gated, entries=entries)
+
+
+def borrowed(values: Tensor, indices: Tensor, pattern: str, size: int) -> SparseTensor:
+    """The same for a tensor that ends with its values: nothing is kept, and its end does not wait for a GPU."""
+    return _tensor(values, indices, Pattern.parse(pattern), size, gated=False, entries=0)[0]
 
 
 def fresh(values: Tensor, indices: Tensor, pattern: str, size: int, entries: int = 0) -> SparseTensor:

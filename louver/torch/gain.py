@@ -117,6 +117,23 @@ def measure(dense: nn.Module, sparse: nn.Module, tokens: Sequence[int]) -> Gain:
     return Gain(*found)
 
 
+def measure_training(dense: nn.Module, sparse: SparseLinear, tokens: int) -> Gain:
+    """The same for forward and backward of a layer: with gradients of x, of the weight, and of a bias."""
+    weight = sparse.weight
+    with torch.cuda.device(weight.device):
+        sides = [_trained(copy.deepcopy(layer), weight, tokens) for layer in (dense, sparse)]
+        times = [[_seconds(replay) for replay in sides] for _ in range(TURNS)]
+    dense_us, sparse_us = ({tokens: statistics.median(each) * 1e6} for each in zip(*times, strict=True))
+    return Gain(dense_us, sparse_us)
+
+
+def _trained(layer: nn.Module, weight: SparseWeight, tokens: int) -> Callable[[], Any]:
+    """The replay of a graph of one step of a layer."""
+    x, g = (torch.randn(tokens, each, device=weight.device, dtype=weight.dtype) for each in reversed(weight.shape))
+    wanted = [x.requires_grad_(), *(each for each in layer.parameters() if each.requires_grad)]
+    return _replay(lambda: torch.autograd.grad(layer(x), wanted, g))
+
+
 def _copied(layer: nn.Module, device: torch.device) -> Any:
     """A copy for timing. A bias that is not loaded yet is 0."""
     made = copy.deepcopy(layer).requires_grad_(False)
@@ -154,13 +171,16 @@ def measure_stack(weight: Tensor, sparse: SparseStack, tokens: Sequence[int], ch
 
 def _captured(layers: Sequence[nn.Module], x: torch.Tensor) -> Callable[[], Any]:
     """The replay of a graph that runs each layer once."""
-    for layer in layers:
-        layer(x)
+    return _replay(lambda: [layer(x) for layer in layers])
+
+
+def _replay(run: Callable[[], Any]) -> Callable[[], Any]:
+    """The replay of a graph of some work, which is done once before."""
+    run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for layer in layers:
-            layer(x)
+        run()
     return graph.replay
 
 

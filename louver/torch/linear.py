@@ -18,7 +18,7 @@ from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
 from louver.torch.tokens import quantized_rows
-from louver.torch.turned import is_transposable
+from louver.torch.turned import compressed_both_ways, is_transposable
 
 
 class SparseWeight(nn.Module):
@@ -72,7 +72,9 @@ class SparseWeight(nn.Module):
         made: Self = kind(*w.shape, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
         # A tensor that is made in inference mode counts no writes.
         with torch.inference_mode(False), torch.no_grad():
-            values, indices, made.negative_zeros_dropped = compressed(w, made.pattern, prune=prune)
+            values, indices, made.negative_zeros_dropped = (
+                None if prune else compressed_both_ways(w, made.pattern)
+            ) or compressed(w, made.pattern, prune=prune)
             made.values = nn.Parameter(values.reshape(made.values.shape), made.values.requires_grad)
             made.indices = nn.Parameter(indices.reshape(made.indices.shape), False)
         return made

@@ -8,11 +8,12 @@ A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, w
 - `dense(values, indices, size, pattern)`: the dense weight [rows, size]
 - `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
 - `transposed(g, values, indices, size, pattern)`: g [tokens, rows] times the weight [rows, size]
+- `sampled(g, x, indices, pattern)`: the kept elements [rows, kept] of gᵀ x [rows, size], see `louver.torch.sampled`
 
 Gradients of x are `transposed`, see `louver.torch.turned`: a sparse product if the mask keeps the pattern along the rows
-too, else a dense one. The backward pass makes the dense weight anew and drops it. Gradients of values are the kept
-elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient. The gradient
-of x in `scaled` takes no notice of the rounding of x.
+too, else a dense one. The backward pass makes the dense weight anew and drops it. Gradients of values are `sampled`; a
+pattern never changes. Operands of 8 bits, and scales, have no gradient. The gradient of x in `scaled` takes no notice
+of the rounding of x.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -33,6 +34,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
 from louver.torch.known import known_products, modes
+from louver.torch.sampled import check_sampled, kept_products
 from louver.torch.tokens import quantized_tokens
 from louver.torch.turned import times_weight
 
@@ -50,6 +52,7 @@ _SCHEMAS = {
     "dense": '(Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
     "take": '(Tensor dense, Tensor indices, str pattern="2:4") -> Tensor',
     "transposed": '(Tensor g, Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
+    "sampled": '(Tensor g, Tensor x, Tensor indices, str pattern="2:4") -> Tensor',
 }
 
 
@@ -182,11 +185,15 @@ def _dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> 
 
 
 def _take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
-    return taken(dense, indices, Pattern.parse(pattern))
+    return taken(dense, indices, Pattern.parse(pattern)).contiguous()
 
 
 def _transposed(g: Tensor, values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
     return times_weight(_plain(g), _plain(values), indices, pattern, size)
+
+
+def _sampled(g: Tensor, x: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
+    return kept_products(_plain(g), _plain(x), indices, Pattern.parse(pattern))
 
 
 # --- shapes and types, without data ------------------------------------------------------------------------------------
@@ -241,6 +248,12 @@ def _fake_transposed(g: Tensor, values: Tensor, indices: Tensor, size: int, patt
     return g.new_empty((g.shape[0], size))
 
 
+def _fake_sampled(g: Tensor, x: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
+    found = check_sampled(g, x, indices, Pattern.parse(pattern))
+    _check_one_place(g=g, x=x, indices=indices)
+    return g.new_empty((g.shape[1], found))
+
+
 def _check_one_place(**operands: Tensor) -> None:
     """Raises ValueError for operands on several devices. PyTorch calls these functions also if just one operand is on
     the meta device, and the result would be memory that nobody writes.
@@ -292,7 +305,7 @@ def _setup_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[Tensor | None, ...]:
     x, values, indices, bias, scale, dense_scale = ctx.saved_tensors
-    rows, pattern = values.shape[0], ctx.pattern
+    pattern = ctx.pattern
     g, flat = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     if gated and scale is not None and scale.numel() > 1:
         scale = by_turns(scale)
@@ -317,7 +330,7 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     if ctx.needs[0]:
         g_x = torch.ops.louver.transposed(g, values, indices, x.shape[-1], pattern).reshape(x.shape)
     if ctx.needs[1]:
-        g_values = torch.ops.louver.take(g.reshape(-1, rows).t() @ flat.to(kind), indices, pattern).to(values.dtype)
+        g_values = torch.ops.louver.sampled(g, flat.to(kind), indices, pattern).to(values.dtype)
     return g_x, g_values, None, g_bias, None, None, None, None, None
 
 
@@ -386,8 +399,21 @@ def _backward_transposed(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         weight = torch.ops.louver.dense(values, indices, grad.shape[1], ctx.pattern)
         g_g = grad @ weight.to(grad.dtype).t()
     if ctx.needs[1]:
-        g_values = torch.ops.louver.take(g.t() @ grad, indices, ctx.pattern).to(values.dtype)
+        g_values = torch.ops.louver.sampled(g, grad, indices, ctx.pattern).to(values.dtype)
     return g_g, g_values, None, None, None
+
+
+def _setup_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    g, x, indices, pattern = inputs
+    ctx.pattern, ctx.needs = pattern, (g.requires_grad, x.requires_grad)
+    ctx.save_for_backward(g, x, indices)
+
+
+def _backward_sampled(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    g, x, indices = ctx.saved_tensors
+    g_g = torch.ops.louver.linear(x, grad, indices, pattern=ctx.pattern) if ctx.needs[0] else None
+    g_x = torch.ops.louver.transposed(g, grad, indices, x.shape[1], ctx.pattern) if ctx.needs[1] else None
+    return g_g, g_x, None, None
 
 
 def _recording(name: str, run: Callable[..., Tensor], setup: Any, backward: Any) -> Callable[..., Tensor]:
@@ -436,6 +462,7 @@ def library() -> torch.library.Library:
         ("dense", _dense, _fake_dense, _setup_dense, _backward_dense),
         ("take", _take, _fake_take, _setup_take, _backward_take),
         ("transposed", _transposed, _fake_transposed, _setup_transposed, _backward_transposed),
+        ("sampled", _sampled, _fake_sampled, _setup_sampled, _backward_sampled),
     ]
     for name, run, fake, setup, backward in rows:
         made.impl(name, run, "CompositeExplicitAutograd")

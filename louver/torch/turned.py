@@ -2,13 +2,17 @@
 
 A weight that keeps 2:4 along K keeps no pattern along its rows in general, so its transpose is dense. Some masks keep
 the pattern along both axes, such as those of `louver.prune(w, "2:4", transposable=True)`. Their transpose is sparse too:
-it is compressed from the dense weight, without waiting for a GPU, and multiplied by the kernels of the forward pass.
+its indices never change, and are kept; its values are those of the weight in another order. Each product makes them anew,
+by one kernel, so that they follow every write to the weight. Nothing waits for a GPU but the first product.
 """
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
+
+import functools
+import threading
 
 import torch
 from torch import Tensor
@@ -17,21 +21,13 @@ import louver
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.formats.tensor import SparseTensor
-from louver.torch.columns import expanded
-from louver.torch.core import core_of
-
-
-class Turned:
-    """Whether the mask of a tensor keeps its pattern along the rows too. Its indices never change."""
-
-    __slots__ = ("keeps",)
-
-    def __init__(self) -> None:
-        self.keeps: bool | None = None
-
-    def refresh(self, s: SparseTensor) -> None:
-        """Values do not change a mask."""
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.library.state import TensorState
+from louver.library.streaming.launches import Stored, turn_into
+from louver.runtime.arrays import view
+from louver.torch.accuracy.masks import keep, keeps
+from louver.torch.columns import empty_values, expanded, has_kernel, taken
+from louver.torch.core import Turned, borrowed, compressed, cores
 
 
 def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) -> bool:
@@ -39,22 +35,127 @@ def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) ->
 
     The first call for a weight reads its mask, and waits for a GPU.
     """
-    found = core_of(values, indices, pattern, size).derived.of(Turned)
-    if found.keeps is None:
-        mask = expanded(torch.ones_like(values), indices, Pattern.parse(pattern), size)
-        found.keeps = louver.check(mask, pattern, axis=0).ok
-    return found.keeps
+    found = _seen(values, indices, pattern, size)
+    return found.indices is not None
 
 
 def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size: int) -> Tensor:
     """g [tokens, rows] times a weight [rows, size], in the type of g: [tokens, size]."""
-    dense = expanded(values, indices, Pattern.parse(pattern), size).to(g.dtype)
-    # A tensor made during a capture has no metadata yet for its kernels, so a captured product is dense.
-    runs = not g.is_cuda or (
-        has_kernels("products", pattern, element_type(g.dtype).name) and not torch.cuda.is_current_stream_capturing()
-    )
-    if not (runs and is_transposable(values, indices, pattern, size)):
-        return g @ dense
-    # At most N of M places along the rows are not 0, so their magnitudes choose them all.
-    right = louver.compress(dense, pattern, axis=0, method="magnitude")
-    return louver.matmul(g, right)
+    found, capturing = None, g.is_cuda and torch.cuda.is_current_stream_capturing()
+    # The reference path takes all types.
+    if not g.is_cuda or has_kernels("products", pattern, element_type(g.dtype).name):
+        # A capture cannot wait, so without an earlier product a captured one is dense.
+        seen = (
+            cores().core(values, indices, pattern, size).turned if capturing else _seen(values, indices, pattern, size)
+        )
+        found = None if seen.dense or seen.indices is None else seen
+    if found is None:
+        return g @ expanded(values, indices, Pattern.parse(pattern), size).to(g.dtype)
+    rows = values.shape[0]
+    if not g.is_cuda or capturing or g.dtype != values.dtype:
+        found.captured |= capturing
+        made = empty_values(size, rows, Pattern.parse(pattern), values)
+        return _multiplied(g, _turn(values, indices, found, pattern, made).to(g.dtype), found, pattern)
+    with Room.of(g.device) as room:
+        return _multiplied(
+            g, _turn(values, indices, found, pattern, room.values(size, rows, pattern, g)), found, pattern
+        )
+
+
+def _turn(values: Tensor, indices: Tensor, found: Turned, pattern: str, out: Tensor) -> Tensor:
+    """Write the values [size, kept] of the transpose to `out`."""
+    assert found.indices is not None
+    (size, _), rows, parsed = out.shape, values.shape[0], Pattern.parse(pattern)
+    if parsed != TRANSPOSABLE or not (values.is_cuda and has_kernel(values, indices, parsed)):
+        return taken(expanded(values, indices, parsed, size).t(), found.indices, parsed, out)
+    stored = Stored(values.data_ptr(), values.stride(0) * values.itemsize, indices.data_ptr())
+    turned = Stored(out.data_ptr(), out.stride(0) * out.itemsize, found.indices.data_ptr())
+    place = view(out)
+    turn_into(stored, (rows, size), place.element, turned).send(place.device or 0, place.stream or 0)
+    return out
+
+
+def _multiplied(g: Tensor, turned: Tensor, found: Turned, pattern: str) -> Tensor:
+    """g times the transpose of these values. They are in memory until the product is launched."""
+    assert found.indices is not None
+    place = turned.data_ptr(), turned.dtype
+    last = found.last
+    if last is None or last[1:] != place or not g.is_cuda:
+        last = borrowed(turned, found.indices, pattern, g.shape[1]), *place
+        found.forms.lend(last[0].derived.of(TensorState))
+    y = louver.linear(g, last[0])
+    state = last[0].derived.of(TensorState)
+    state.lend(found.forms)
+    # The host makes such a copy, and waits, and the next product must not read it.
+    found.last, found.dense = last, state.copies_values
+    return y
+
+
+class Room:
+    """Memory of one stream of a GPU for transposed values, as large as those of its largest weight. A product reads them
+    before the next kernel of the stream writes others. A tensor of these values is then at one address, and its launches
+    are known. Captured graphs have memory of their own: they run on any stream.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Tensor | None = None
+        # Held from the kernel that writes values to the product that reads them.
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def of(device: torch.device) -> Room:
+        """That of the current stream."""
+        return _rooms().setdefault((device, torch.cuda.current_stream(device).cuda_stream), Room())
+
+    def __enter__(self) -> Room:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def values(self, rows: int, size: int, pattern: str, like: Tensor) -> Tensor:
+        """As `empty_values`."""
+        shape = empty_values(rows, size, Pattern.parse(pattern), like.new_empty(0, device="meta"))
+        needed = shape.stride(0) * rows
+        if self._memory is None or self._memory.nbytes < needed * like.itemsize:
+            self._memory = torch.empty(needed * like.itemsize, dtype=torch.uint8, device=like.device)
+        return self._memory[: needed * like.itemsize].view(like.dtype).view(rows, -1)[:, : shape.shape[1]]
+
+
+@functools.cache
+def _rooms() -> dict[tuple[torch.device, int], Room]:
+    """By device and stream."""
+    return {}
+
+
+def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] | None:
+    """As `compressed`, for a matrix [rows, size] that keeps 2:4 along both axes with fewer non-zeros than places: those of
+    its zeros make the mask transposable. None for any other array, and where the last group of a row is filled.
+    """
+    whole = w.ndim == 2 and pattern == str(TRANSPOSABLE) and w.shape[1] % TRANSPOSABLE.m == 0
+    # PyTorch compares no floats of 8 bits.
+    if (
+        not whole
+        or w.itemsize == 1
+        or int((w != 0).sum()) * 2 >= w.numel()
+        or not all(keeps(w, TRANSPOSABLE, axis) for axis in (0, 1))
+    ):
+        return None
+    # All masks with the largest number of non-zeros have all of them.
+    mask = keep((w != 0).float(), TRANSPOSABLE, transposable=True)
+    indices = compressed(mask.to(w.dtype), pattern, prune=True)[1]
+    lost = int((torch.signbit(w) & (w == 0) & ~mask).sum()) if w.is_floating_point() else 0
+    return taken(w, indices, TRANSPOSABLE).contiguous(), indices, lost
+
+
+def _seen(values: Tensor, indices: Tensor, pattern: str, size: int) -> Turned:
+    """What a mask says, read at the first call."""
+    found = cores().core(values, indices, pattern, size).turned
+    if found.dense is None:
+        mask = expanded(torch.ones_like(values), indices, Pattern.parse(pattern), size)
+        if louver.check(mask, pattern, axis=0).ok:
+            # At most N of M places along the rows are not 0, so their magnitudes choose them all.
+            found.indices = compressed(mask.t(), pattern, prune=True)[1]
+        found.dense = found.indices is None
+    return found

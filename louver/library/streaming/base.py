@@ -37,12 +37,13 @@ def parameters(record: Record) -> tuple[Param, ...]:
     names: list[str] = []
     for name, access in (("source", record.source), ("out", record.out)):
         names += [name, f"{name}_row", f"{name}_column", f"{name}_entry"] if access else []
-    if record.kind in ("compress", "dense"):
+    if record.kind in ("compress", "dense", "take", "turn"):
         names += ["values", "pitch"]
-    if record.kind in ("compress", "dense", "prepack"):
+    if record.kind in ("compress", "dense", "take", "turn", "prepack"):
         names.append("indices")
-    if isinstance(record, Squared) and record.kind == "compress":
-        names += ["turned_values", "turned_pitch", "turned_indices"]
+    if isinstance(record, Squared) and record.turns:
+        names += ["turned_values", "turned_pitch"]
+        names += ["turned_indices"] if record.kind == "compress" else []
     if isinstance(record, Streaming) and record.words is not None:
         names.append("words")
     if isinstance(record, Streaming) and record.scaling in ("array", "rows"):

@@ -168,15 +168,34 @@ class Groups:
         words: list[Reg] = []
         for unit, places in enumerate(self.places(indices)):
             stored = lanes.planes(values[unit * pattern.n : (unit + 1) * pattern.n], pattern.n)
-            slots_of = self.legal(places, found)
             planes = [k.mov(0) for _ in range(pattern.m)]
-            for slot, (value, place) in enumerate(zip(stored, slots_of, strict=True)):
-                for i in range(slot, slot + pattern.m - pattern.n + 1):
-                    # The difference keeps the top bit only if the index is equal.
-                    here = lanes.spread(k.sub(lanes.top, k.xor(place, lanes.each(i))))
-                    planes[i] = k.logic(lambda a, b, c: a & b | c, value, here, planes[i])
+            for slot, here in enumerate(self._here(self.legal(places, found))):
+                for i, mask in here.items():
+                    planes[i] = k.logic(lambda a, b, c: a & b | c, stored[slot], mask, planes[i])
             words += lanes.in_order(planes)
         return words
+
+    def taken(self, words: Sequence[Reg], indices: Sequence[Byte]) -> list[Reg]:
+        """The words of the stored values of a dense span: the inverse of `expanded`. An illegal index takes any element."""
+        k, lanes = self.k, self.lanes
+        values: list[Reg] = []
+        for planes, places in zip(self.planes(words), self.places(indices), strict=True):
+            stored: list[Reg] = []
+            for here in self._here(self.legal(places, Found.none(k))):
+                stored.append(k.mov(0))
+                for i, mask in here.items():
+                    stored[-1] = k.logic(lambda a, b, c: a & b | c, planes[i], mask, stored[-1])
+            values += lanes.in_order(stored)
+        return values
+
+    def _here(self, slots_of: Sequence[Reg]) -> list[dict[int, Reg]]:
+        """For each slot of a unit, the masks of the elements that it may hold, by element. slots_of: indices."""
+        k, lanes, spare = self.k, self.lanes, self.record.pattern.m - self.record.pattern.n
+        # The difference keeps the top bit only if the index is equal.
+        return [
+            {i: lanes.spread(k.sub(lanes.top, k.xor(place, lanes.each(i)))) for i in range(slot, slot + spare + 1)}
+            for slot, place in enumerate(slots_of)
+        ]
 
     def legal(self, places: Sequence[Reg], found: Found) -> list[Reg]:
         """The index of each slot's element, from the codes or indices of a unit. Records illegal indices."""

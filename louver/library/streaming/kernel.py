@@ -25,7 +25,15 @@ from louver.ptx.module import Kernel, Reg
 def build(record: Streaming) -> Kernel:
     """The kernel of a record. Its grid is columns of tiles × at most the rows of tiles of all entries."""
     frame = Frame(record, shared=4 * WARPS * record.pattern.m if record.kind == "check" else 0)
-    {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "prepack": _prepack}[record.kind](frame)
+    work = {
+        "prune": _prune,
+        "check": _check,
+        "compress": _compress,
+        "dense": _expand,
+        "take": _take,
+        "prepack": _prepack,
+    }
+    work[record.kind](frame)
     return frame.k.finish()
 
 
@@ -120,6 +128,18 @@ def _expand(frame: Frame) -> None:
     with frame.tiles() as tile:
         frame.stream(tile, work, natural, out)
     frame.leave_found()
+
+
+def _take(frame: Frame) -> None:
+    source, natural = frame.source(), frame.natural()
+
+    def work(spans: Sequence[Span], place: Place) -> None:
+        loaded = [(source.load(*span), natural.load_indices(*span)) for span in spans]
+        for span, (words, indices) in zip(spans, loaded, strict=True):
+            natural.store_values(*span, frame.groups.taken(words, indices))
+
+    with frame.tiles() as tile:
+        frame.stream(tile, work, source, natural)
 
 
 def _prepack(frame: Frame) -> None:

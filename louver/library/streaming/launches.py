@@ -179,6 +179,24 @@ def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters:
     return call.launch("dense", call.stored(stored, out) | {"counters": counters}, out=out)
 
 
+def take_into(source: ArrayView, to: Stored, pattern: str | Pattern, *, axis: int = -1) -> Launch:
+    """The elements of a device array at the places of given indices, as values. Only the values of `to` are written."""
+    call = _Call.of(pattern, axis, source)
+    return call.launch("take", call.stored(to, source), source=source)
+
+
+def turn_into(stored: Stored, shape: tuple[int, int], element: str | ElementType, turned: Stored) -> Launch:
+    """The values of the transpose of a sparse matrix [rows, size] whose mask is transposable.
+
+    turned: the transpose, of which only values are written. Its indices are those of the transposed mask; where that
+    leaves slots free, of the lowest places.
+    """
+    call = _Call(element_type(element), TRANSPOSABLE, -1, Shape(1, *shape), ())
+    arguments = {"values": stored.values, "pitch": stored.pitch, "indices": stored.indices}
+    arguments |= {"turned_values": turned.values, "turned_pitch": turned.pitch}
+    return call.squared("turn", arguments, {})
+
+
 def prepack_into(
     indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int = 0
 ) -> Launch:
@@ -329,7 +347,7 @@ class _Call:
 
     def squared(
         self,
-        kind: Literal["prune", "compress"],
+        kind: Literal["prune", "compress", "turn"],
         arguments: dict[str, int],
         views: dict[str, ArrayView],
         indices: int = 1,

@@ -14,7 +14,7 @@ from louver.isa.metadata import GROUPS, MAPS, MetadataMap
 from louver.isa.prepack import WORDS
 from louver.isa.targets import WARPGROUP_THREADS
 
-Kind = Literal["prune", "check", "compress", "dense", "prepack"]
+Kind = Literal["prune", "check", "compress", "dense", "take", "prepack"]
 
 Layout = Literal["words", "rows"]
 """Layout of metadata: "words" of products (`louver.isa.prepack`), or "rows" for `metadata_rows`."""
@@ -103,7 +103,13 @@ class Access:
 
 def check_arrays(kind: str, source: Access | None, out: Access | None) -> None:
     """Raises ValueError unless the dense arrays are those that this kind of kernel has."""
-    arrays = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
+    arrays = {
+        "prune": (True, True),
+        "check": (True, False),
+        "compress": (True, False),
+        "dense": (False, True),
+        "take": (True, False),
+    }
     if arrays.get(kind, (False, False)) != (source is not None, out is not None):
         raise ValueError(f"a kernel of kind {kind} has other dense arrays, got {source} and {out}")
 
@@ -221,7 +227,7 @@ class Streaming(Tiling):
     """A kernel on groups in registers.
 
     kind: "prune": dense to dense. "check": dense to counts. "compress": dense to values, indices and metadata. "dense":
-        values and indices to dense. "prepack": indices to metadata.
+        values and indices to dense. "take": dense and indices to values. "prepack": indices to metadata.
     method: the method of `prune`, for a kernel that prunes. A compressing kernel without a method needs arrays that
         keep the pattern.
     source, out: the accesses to the dense arrays; None for an array that the kind does not have.

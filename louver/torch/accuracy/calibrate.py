@@ -20,7 +20,6 @@ from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, chains_of, weights_of
 from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method
-from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
 from louver.torch.accuracy.streams import Streams, batches
 from louver.torch.accuracy.text import evaluating
@@ -56,9 +55,9 @@ class Options:
             raise ValueError(f"tune is a number of steps, 0 or more, got {self.tune!r}")
         if type(self.permute) is not bool:
             raise ValueError(f"permute is True or False, got {self.permute!r}")
-        for pattern in {self.pattern, *(self.per_layer or {}).values()} if self.method.swaps else ():
+        for pattern in {self.pattern, *(self.per_layer or {}).values()}:
             if pattern is not None:
-                check_swaps(pattern)
+                self.method.check(pattern)
 
     def pattern_of(self, name: str) -> Pattern | None:
         """The pattern of a layer, None if it stays dense."""

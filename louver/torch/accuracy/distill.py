@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blockwise import BlockRun
 from louver.torch.accuracy.course import Options, default_rate, windows
 from louver.torch.accuracy.distill_report import Distillation, Point, Shown
+from louver.torch.accuracy.faster import Swapped
 from louver.torch.accuracy.loop import Run
 from louver.torch.accuracy.moving import start
 from louver.torch.accuracy.saved import Saved, fingerprint
@@ -63,7 +65,8 @@ def distill_(
 
     The loss is the mean of KL(dense ‖ pruned). Kept values, weights that are dense, norms and biases train, as far as
     they require grad; embeddings and the head do not. A weight of which 5% or more is zero keeps its zeros; a
-    `SparseLinear` keeps its indices, and its values train. On a GPU, products are in bf16, and blocks are
+    `SparseLinear` keeps its indices, and its values train. On a GPU, products are in bf16, pruned layers train sparse
+    where that is measured faster (2:4, most with transposable masks, see docs/training.md), and blocks are
     compiled and run in CUDA graphs where their models allow it, else the report says why; masters are f32 always. Adam with betas 0.9 and 0.95; gradients are clipped to norm 1.
 
     data: tokens [rows, any length], or several such by name. None: text that the teacher writes (`generate_tokens`).
@@ -136,15 +139,18 @@ def _distilled(
     dense = ready(dense, place)
     text = _text(dense, given, options, saved("text"))
     working = working_copy(model, place)
+    masks = {name: mask.to(place) for name, mask in masks.items()}
+    masked, swapped = list(masks.values()), Swapped()
+    if not options.moving:
+        swapped.swap_(working, masks, patterns, options.batch * text.shape[1], saved("sparse"))
     trainable = trained_parameters(working)
     for parameter in working.parameters():
         parameter.requires_grad_(any(parameter is each for each in trainable.values()))
-    masks = {name: mask.to(place) for name, mask in masks.items()}
     masters, moves = {name: p.detach().float() for name, p in trainable.items()}, {}
     if options.moving:
         masters, moves = start(masters, working, dense, masks, patterns, text)
     trained = Trained(trainable, list(masters.values()), masks, moves)
-    sparse = len(sparse_layers(model))
+    sparse = len(sparse_layers(working))
     notes = [f"{sparse} sparse layers train their values"] if sparse else []
     probe = torch.zeros(1, 4, dtype=torch.long, device=place)
     with apart(working, probe) as head, apart(dense, probe) as dense_head, compiling(working, dense, place, notes):
@@ -154,8 +160,13 @@ def _distilled(
             run.go(time.monotonic() - begin, shown)
         finally:
             run.close()
-    _write(model, dict(trained.values()))
-    return run.report()
+    _write(model, swapped.dense(trained.values()))
+    report = run.report()
+    if swapped:
+        # Their masks are those of the dense weights, and stay.
+        kept, size = sum(int(mask.sum()) for mask in masked), sum(mask.numel() for mask in masked)
+        report = replace(report, masked=len(masked), zeros=1 - kept / size)
+    return report
 
 
 def _vocabulary(model: nn.Module, dense: nn.Module) -> int:

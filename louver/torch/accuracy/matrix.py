@@ -13,7 +13,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from louver.formats.given import check_switch
 from louver.formats.pattern import Pattern
+from louver.formats.prune import check_transposable
 from louver.torch.accuracy.methods import Damped, admm, damped_gram, magnitude, sparsegpt, wanda
 from louver.torch.accuracy.moments import Moments, products
 from louver.torch.accuracy.refine import check_swaps, reconstruct, swaps
@@ -46,6 +48,7 @@ class Method:
     swaps: sweeps in which every group takes its best elements given the others.
     damping: added to the Gram matrix, in units of its mean diagonal. None: 0.03 to choose masks; for refined values that
         of `DAMPINGS` with the least error on held-out moments (the geometric mean over texts), or 0.1 without them.
+    transposable: masks keep 2:4 along the rows too, see `check`.
     Raises ValueError for other values.
     """
 
@@ -54,6 +57,7 @@ class Method:
     reconstruct: int = 0
     swaps: int = 0
     damping: float | None = None
+    transposable: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:
@@ -64,6 +68,11 @@ class Method:
                 raise ValueError(f"{what} is a number of rounds, 0 or more, got {count!r}")
         if self.damping is not None and not 0 <= self.damping < float("inf"):
             raise ValueError(f"damping is 0 or more, or None, got {self.damping!r}")
+        check_switch("transposable", self.transposable)
+        if self.transposable and self.swaps:
+            raise ValueError(
+                f"swaps choose masks along the rows alone, got swaps={self.swaps} and transposable=True: leave one out"
+            )
         if self.correct and not self.solves:
             raise ValueError(
                 f'correct=True changes values, which {self.name} alone leaves: use method="sparsegpt" or reconstruct=30'
@@ -75,6 +84,13 @@ class Method:
             each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
         }
         return ", ".join([self.name, *(f"{name}={value}" for name, value in given.items() if name != "name")])
+
+    def check(self, pattern: Pattern) -> None:
+        """Raises ValueError for a pattern that the method does not prune to."""
+        if self.swaps:
+            check_swaps(pattern)
+        if self.transposable:
+            check_transposable(pattern, 2, 1)
 
     @property
     def solves(self) -> bool:
@@ -133,8 +149,7 @@ def prune_matrix(
 def _check(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None, held_out: Sequence[Moments]) -> None:
     if w.ndim != 2 or not w.is_floating_point() or w.numel() == 0:
         raise ValueError(f"a weight is a floating matrix [R, K] with elements, got {w.dtype} {list(w.shape)}")
-    if method.swaps:
-        check_swaps(pattern)
+    method.check(pattern)
     if moments is None and method.calibrated:
         raise ValueError(f"{method} needs moments of the inputs: give a calibration")
     for each in (moments, *held_out):
@@ -152,7 +167,7 @@ def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
     gram = None if moments is None else moments.gram
     silent = 0 if gram is None else int((gram.diagonal() == 0).sum())
     if moments is None or gram is None or not method.solves:
-        mask = magnitude(w, pattern) if gram is None or method.name == "magnitude" else wanda(w, gram, pattern)
+        mask = _chosen(w, gram, pattern, method)
         weight = w * mask
         return Pruned(weight, mask, None, 0.0, mean_error(w, weight, judges) if judges else None, silent)
     cross = moments.cross if method.correct else gram
@@ -161,11 +176,11 @@ def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
     target = torch.addmm(w, w, cross, beta=damped.shift)
     start = damped.solve(target) if method.correct else w
     if method.name == "sparsegpt":
-        weight, mask = sparsegpt(start, damped.inverse_root, pattern)
+        weight, mask = sparsegpt(start, damped.inverse_root, pattern, transposable=method.transposable)
     elif method.name == "admm":
-        weight, mask = admm(start, damped.gram, target, pattern)
+        weight, mask = admm(start, damped.gram, target, pattern, transposable=method.transposable)
     else:
-        mask = magnitude(w, pattern) if method.name == "magnitude" else wanda(w, gram, pattern)
+        mask = _chosen(w, gram, pattern, method)
         weight = w * mask
     damping = damped.damping
     if method.refines:
@@ -178,6 +193,13 @@ def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
             weight, mask = swaps(weight, mask, h, target, pattern)
             weight = reconstruct(weight, mask, h, target, method.reconstruct)
     return Pruned(weight, mask, damping, damped.raised, mean_error(w, weight, judges), silent)
+
+
+def _chosen(w: Tensor, gram: Tensor | None, pattern: Pattern, method: Method) -> Tensor:
+    """The mask by the weight, and by its inputs' norms if the method asks for them."""
+    if gram is None or method.name == "magnitude":
+        return magnitude(w, pattern, transposable=method.transposable)
+    return wanda(w, gram, pattern, transposable=method.transposable)
 
 
 def _best(w: Tensor, weight: Tensor, mask: Tensor, gram: Tensor, cross: Tensor, held_out: Sequence[Moments]) -> float:

@@ -80,17 +80,19 @@ def _scale(gram: Tensor) -> float:
     return float(gram.diagonal().double().mean()) or 1.0
 
 
-def magnitude(w: Tensor, pattern: Pattern) -> Tensor:
-    """The mask of the largest magnitudes of w, f32 [R, K]; vectors by the sum of squares."""
-    return keep(_squares(w), pattern)
+def magnitude(w: Tensor, pattern: Pattern, *, transposable: bool = False) -> Tensor:
+    """The mask of the largest magnitudes of w, f32 [R, K]; vectors and blocks by the sum of squares. transposable: as
+    for `keep`, here and below.
+    """
+    return keep(_squares(w), pattern, transposable=transposable)
 
 
-def wanda(w: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
+def wanda(w: Tensor, gram: Tensor, pattern: Pattern, *, transposable: bool = False) -> Tensor:
     """The mask of the largest |w| ‖x‖, ‖x‖ the norm of each input over tokens (Sun et al., arXiv 2306.11695, eq. 1).
 
     gram: f32 [K, K], its diagonal is ‖x‖².
     """
-    return keep(_squares(w) * gram.diagonal(), pattern)
+    return keep(_squares(w) * gram.diagonal(), pattern, transposable=transposable)
 
 
 def _squares(w: Tensor) -> Tensor:
@@ -98,7 +100,9 @@ def _squares(w: Tensor) -> Tensor:
     return torch.ldexp(w, -torch.frexp(w.abs().amax()).exponent).square()
 
 
-def sparsegpt(w: Tensor, inverse_root: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+def sparsegpt(
+    w: Tensor, inverse_root: Tensor, pattern: Pattern, *, transposable: bool = False
+) -> tuple[Tensor, Tensor]:
     """Prune from the first column to the last; what each zero loses is made up for by the columns behind it (Frantar
     and Alistarh, arXiv 2301.00774, algorithm 1).
 
@@ -110,18 +114,20 @@ def sparsegpt(w: Tensor, inverse_root: Tensor, pattern: Pattern) -> tuple[Tensor
     width = m * max(1, _BLOCK // m)
     for start in range(0, w.shape[1], width):
         stop = min(start + width, w.shape[1])
-        errors = _prune_block(w[:, start:stop], mask[:, start:stop], u[start:stop, start:stop], pattern)
+        errors = _prune_block(
+            w[:, start:stop], mask[:, start:stop], u[start:stop, start:stop], pattern, transposable=transposable
+        )
         w[:, stop:] -= errors @ u[start:stop, stop:]
     return w.mul_(mask), mask
 
 
-def _prune_block(w: Tensor, mask: Tensor, u: Tensor, pattern: Pattern) -> Tensor:
+def _prune_block(w: Tensor, mask: Tensor, u: Tensor, pattern: Pattern, *, transposable: bool) -> Tensor:
     """Prune the columns of a block in place. Returns the error of each element over its U_jj, [R, columns]."""
     errors = torch.empty_like(w)
     scale = u.diagonal().reciprocal()
     for start in range(0, w.shape[1], pattern.m):
         stop = min(start + pattern.m, w.shape[1])
-        kept = keep((w[:, start:stop] * scale[start:stop]).square_(), pattern)
+        kept = keep((w[:, start:stop] * scale[start:stop]).square_(), pattern, transposable=transposable)
         mask[:, start:stop] = kept
         part, error = w[:, start:stop], errors[:, start:stop]
         lost = torch.where(kept, 0.0, scale[start:stop])
@@ -132,7 +138,9 @@ def _prune_block(w: Tensor, mask: Tensor, u: Tensor, pattern: Pattern) -> Tensor
     return errors
 
 
-def admm(w: Tensor, gram: Tensor, target: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+def admm(
+    w: Tensor, gram: Tensor, target: Tensor, pattern: Pattern, *, transposable: bool = False
+) -> tuple[Tensor, Tensor]:
     """Prune by the alternating direction method of multipliers, which chooses all masks together (Meng et al., arXiv
     2406.07831, eq. 4): X minimises ‖X x − target‖² + ρ ‖X − D + U‖², D is X + U with the pattern, U gains X − D.
 
@@ -142,7 +150,7 @@ def admm(w: Tensor, gram: Tensor, target: Tensor, pattern: Pattern) -> tuple[Ten
     scale = gram.diagonal().sqrt()
     h, target = (gram / scale / scale[:, None]).double(), target / scale
     y = w * scale
-    mask = keep(y.square(), pattern)
+    mask = keep(y.square(), pattern, transposable=transposable)
     d, u = y * mask, torch.zeros_like(y)
     before = _PENALTIES[0]
     for penalty in _PENALTIES:
@@ -156,7 +164,7 @@ def admm(w: Tensor, gram: Tensor, target: Tensor, pattern: Pattern) -> tuple[Ten
             # TF32 rounds X by 2⁻¹¹, which turns few choices.
             with products(w.device, tf32=True):
                 y = torch.addmm(u, d.sub_(u).mul_(penalty).add_(target), inverse)
-            mask = keep(y.square(), pattern)
+            mask = keep(y.square(), pattern, transposable=transposable)
             d = y * mask
             u = y.sub_(d)
     return d / scale, mask

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import louver
 from louver.formats.pattern import Pattern
-from louver.runtime.arrays import view
-from louver.torch.accuracy.masks import keep
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.torch.accuracy.masks import keep, keeps, kept_pattern
 from louver.torch.accuracy.scores import logits_of
 from louver.torch.layers import is_turned, linear_layers
 
@@ -24,17 +23,18 @@ from louver.torch.layers import is_turned, linear_layers
 class Moving:
     """A weight whose mask moves. pattern: that it keeps; norms: f32 [K], of the input's features.
 
-    turned: whether the parameter is [K, R].
+    turned: whether the parameter is [K, R]. transposable: whether the mask keeps 2:4 along both axes, and goes on to.
     """
 
     pattern: Pattern
     norms: Tensor
     turned: bool
+    transposable: bool = False
 
     def mask(self, weight: Tensor) -> Tensor:
         """The mask of f32 values: by magnitude times the norm of the input (Wanda, arXiv 2306.11695)."""
         rows = weight.t() if self.turned else weight
-        found = keep(rows.abs() * self.norms, self.pattern)
+        found = keep(rows.abs() * self.norms, self.pattern, transposable=self.transposable)
         return found.t() if self.turned else found
 
 
@@ -55,26 +55,19 @@ def moving_weights(
         name = f"{layer.name}.weight"
         if name not in masks or layer.name not in norms:
             continue
-        given = isinstance(patterns, Mapping)
-        wanted = [patterns.get(layer.name)] if isinstance(patterns, Mapping) else patterns
-        kept = [Pattern.parse(each) for each in wanted if each is not None]
-        weight = layer.weight.detach()
-        pattern = next((each for each in kept if _keeps(weight, each)), None)
+        pattern = kept_pattern(layer, patterns)
         if pattern is not None:
-            found[name] = Moving(pattern, norms[layer.name], is_turned(layer.module))
-        elif given and kept:
+            both = str(pattern) == str(TRANSPOSABLE) and keeps(layer.weight.detach(), pattern, axis=-2)
+            found[name] = Moving(pattern, norms[layer.name], is_turned(layer.module), both)
+        elif isinstance(patterns, Mapping) and patterns.get(layer.name) is not None:
             raise ValueError(
-                f"a mask moves within the pattern that its weight keeps, got {layer.name}, which breaks {kept[0]}"
+                f"a mask moves within the pattern that its weight keeps, got {layer.name}, which breaks {patterns[layer.name]}"
             )
     if not found:
         raise ValueError(
             f"masks move in weights that keep a known pattern, got none: give patterns={{layer: pattern}}, or what allocate chose; looked for {patterns}"
         )
     return found
-
-
-def _keeps(weight: Tensor, pattern: Pattern) -> bool:
-    return louver.check(weight if weight.is_cuda else view(weight).to_numpy(), pattern).ok
 
 
 def start(

@@ -186,7 +186,7 @@ class Walk:
             mine, instead = method, ""
             if collector.is_routed(target.parameter) and method.calibrated and statistics.tokens < w.shape[1]:
                 instead = "wanda" if statistics.tokens else "magnitude"
-                mine = Method(instead)
+                mine = Method(instead, transposable=method.transposable)
             results.append(_prune_one(w, out, kept, target.pattern, mine, statistics, instead))
         shape = (weight.shape[-1 if turned else -2], weight.shape[-2 if turned else -1])
         row = _row(target, weight, shape, mask, results, method)

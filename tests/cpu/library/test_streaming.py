@@ -55,12 +55,14 @@ def records() -> Iterator[Record]:
             yield Streaming(element, pattern, "compress", source=access, words=words)
             yield Streaming(element, pattern, "compress", "magnitude", source=access, words=words)
             yield Streaming(element, pattern, "dense", out=access)
+            yield Streaming(element, pattern, "take", source=access)
         if words:
             yield Streaming(element, pattern, "prepack", words="rows")
         for access in (Access(min(16, 8 * one.width)), one):
             yield Squared(element, "prune", access, access)
             for indices in (1, 2, 4):
                 yield Squared(element, "compress", access, indices=indices)
+        yield Squared(element, "turn")
 
 
 def converting() -> Iterator[Streaming]:
@@ -102,6 +104,7 @@ def windowed() -> Iterator[Windowed]:
             yield Windowed(element, pattern, "compress", "l2", access)
             yield Windowed(element, pattern, "compress", source=access)
             yield Windowed(element, pattern, "dense", out=access)
+            yield Windowed(element, pattern, "take", source=access)
             if access.columns:
                 yield Windowed(element, pattern, "prune", "l2", access, Access(size))
 

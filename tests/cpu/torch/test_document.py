@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = {"pytorch": 2, "pruning": 2, "layers": 3, "transformers": 2}
+PAGES = {"pytorch": 2, "pruning": 2, "layers": 3, "transformers": 2, "training": 2}
 """The pages whose snippets run, each in its order, and how many they have."""
 
 NEEDS = r"(?:<!-- needs (\w+) -->\n)?"

@@ -16,6 +16,7 @@ SAID = {
     "compress": ("one product with up", "greatest difference"),
     "quantized": ("quantized 2:4", "relative difference by e4m3"),
     "save_and_load": ("0.weight.values, 0.weight.indices", "2:4"),
+    "train": ("masks that move: loss", "2 layers with sparse gradients of x"),
     "transformers_model": ("one product with", "greatest difference of logits"),
 }
 

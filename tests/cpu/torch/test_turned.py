@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import louver
@@ -29,15 +30,16 @@ def transposable(rows: int = ROWS, size: int = SIZE, dtype: Any = torch.float32)
 
 @pytest.fixture
 def products(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The shapes of the right operands of sparse products."""
+    """The shapes of the transposed weights of sparse products."""
     seen: list[tuple[int, ...]] = []
-    multiply = louver.matmul
+    made = turned.borrowed
 
-    def counted(g: Any, s: Any) -> Any:
+    def counted(*arrays: Any) -> Any:
+        s = made(*arrays)
         seen.append(s.shape)
-        return multiply(g, s)
+        return s
 
-    monkeypatch.setattr(turned.louver, "matmul", counted)
+    monkeypatch.setattr(turned, "borrowed", counted)
     return seen
 
 
@@ -54,7 +56,23 @@ def test_a_transposable_mask_has_a_sparse_gradient(dtype: Any, products: list[tu
         each(x).float().square().sum().backward()
         grads.append(x.grad)
     close(torch, grads[1], grads[0], 1e-5 if dtype == torch.float32 else 0.02)
-    assert products == [(ROWS, SIZE)]
+    assert products == [(SIZE, ROWS)]
+
+
+@pytest.mark.parametrize("zeros", [1, 60])
+@pytest.mark.parametrize(("rows", "size"), [(24, 40), (23, 44)])
+def test_zeros_among_the_kept_values_leave_a_mask_transposable(rows: int, size: int, zeros: int) -> None:
+    torch.manual_seed(zeros)
+    w = torch.from_numpy(np.array(louver.prune(torch.randn(rows, size).numpy(), "2:4", transposable=True)))
+    for row, column in w.nonzero()[torch.randperm(len(w.nonzero()))[:zeros]].tolist():
+        w[row, column] = 0
+    w[tuple((w == 0).nonzero().t())] = torch.where(torch.rand(int((w == 0).sum())) < 0.3, -0.0, 0.0)
+    weight = SparseWeight.of(w, "2:4")
+    assert weight.is_transposable and torch.equal(weight.dense().detach(), w)
+    # Each -0.0 is kept or counted.
+    minus = torch.signbit(w) & (w == 0)
+    kept = torch.signbit(weight.dense().detach()) & (w == 0)
+    assert int(minus.sum()) - int(kept.sum()) == weight.negative_zeros_dropped > 0
 
 
 def test_another_mask_has_a_dense_gradient(products: list[tuple[int, ...]]) -> None:

@@ -21,6 +21,8 @@ from louver.library.streaming.launches import (
     dense_into,
     prepack_into,
     prune_into,
+    take_into,
+    turn_into,
 )
 from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Access, Layout
 from louver.ptx.module import Kernel
@@ -119,6 +121,16 @@ def test_pruned_and_prepacked_on_the_way(case: Case, words: Layout, rng: np.rand
     device.run(compress_into(device.place(w), to, pattern, method="magnitude", words=(words, address)))
     check_stored(expected, held, codes)
     np.testing.assert_array_equal(data, packed)
+
+
+@pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
+def test_taken(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
+    w, device = LAYOUTS[layout](random_bits(rng, shape, dtype)), Device()
+    s = louver.compress(w, pattern, method="magnitude")
+    to, held, codes = device.stored(*shape, s.pattern, s.dtype.bits, pitch=16)
+    codes[...] = s.indices
+    device.run(take_into(device.place(w), to, pattern))
+    check_stored(s, held, codes)
 
 
 @pytest.mark.parametrize(("dtype", "pattern"), [("f16", "2:4"), ("s8", "2:4"), ("e4m3", "3:8"), ("f32", "1:2")])
@@ -291,6 +303,55 @@ def check_both(w: Array) -> None:
     device.run(compress_both_into(device.place(w), found[0][1], found[1][1]))
     for s, _, held, codes in found:
         check_stored(s, held, codes)
+
+
+def transposable(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> tuple[SparseTensor, SparseTensor]:
+    """A matrix whose mask is transposable, and its transpose, with random bits at all kept places."""
+    mask = louver.prune((1 + rng.random(shape)).astype(np.float32), "2:4", transposable=True) != 0
+    places = [louver.compress(some.astype(np.uint8), "2:4", method="magnitude") for some in (mask, mask.T)]
+    w = np.where(mask, bits_of(random_bits(rng, shape, dtype)), 0).astype(bits_of(random_bits(rng, (1,), dtype)).dtype)
+    found: list[SparseTensor] = []
+    for s, dense in zip(places, (w, w.T), strict=True):
+        filled = np.pad(dense, ((0, 0), (0, -dense.shape[1] % 4))).reshape(len(dense), -1, 4)
+        codes = np.stack([s.indices & 15, s.indices >> 4], -1).reshape(len(dense), -1)[:, : filled.shape[1], None]
+        kept = np.take_along_axis(filled, np.concatenate([codes & 3, codes >> 2], -1).astype(np.int64), -1)
+        values = np.ascontiguousarray(kept.reshape(len(dense), -1)).view(element_type(dtype).numpy)
+        found.append(SparseTensor(s.pattern, element_type(dtype), dense.shape, 1, values, s.indices))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8", "f32"])
+@pytest.mark.parametrize("shape", [(264, 80), (8, 8), (23, 44), (3, 4), (257, 132), (40, 200)])
+def test_turned(dtype: str, shape: tuple[int, int], rng: np.random.Generator) -> None:
+    s, expected = transposable(rng, shape, dtype)
+    device = Device()
+    to, values, indices = device.stored(*shape, s.pattern, s.dtype.bits, pitch=16)
+    values[:, : s.kept * s.dtype.bytes] = raw(s.values).reshape(len(values), -1)
+    indices[...] = s.indices
+    turned, held, codes = device.stored(*shape[::-1], s.pattern, s.dtype.bits, pitch=16)
+    codes[...] = expected.indices
+    device.run(turn_into(to, shape, dtype, turned))
+    check_stored(expected, held, codes)
+
+
+def test_every_barrier_of_turned_values_is_needed(rng: np.random.Generator) -> None:
+    s, expected = transposable(rng, (520, 24), "f16")
+
+    def attempt(kernel: Kernel | None, order: Order) -> Launch:
+        device = Device()
+        to, values, indices = device.stored(520, 24, s.pattern, 16)
+        values[:, : 2 * s.kept], indices[...] = raw(s.values).reshape(len(values), -1), s.indices
+        turned, held, codes = device.stored(24, 520, s.pattern, 16)
+        codes[...] = expected.indices
+        launch = turn_into(to, (520, 24), "f16", turned)
+        device.run(launch, order=order, kernel=kernel)
+        check_stored(expected, held, codes)
+        return launch
+
+    record = attempt(None, Earliest()).record
+    assert record is not None
+    outcomes = survey(built(record), attempt)
+    assert len(outcomes) == 2 and not undetected(outcomes)
 
 
 # --- order ---------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from louver.formats.rows import Windows, normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.library.streaming.launch import Launch
-from louver.library.streaming.launches import check_into, compress_into, dense_into, prune_into
+from louver.library.streaming.launches import check_into, compress_into, dense_into, prune_into, take_into
 from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Access
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.module import Kernel
@@ -78,6 +78,11 @@ def agree(
     s = louver.compress(w, pattern, axis=axis, method="magnitude")
     to, held, codes = stored(device, s, pitch=16)
     run(compress_into(source, to, pattern, axis=axis, method="magnitude"))
+    check_stored(s, held, codes)
+
+    to, held, codes = stored(device, s, pitch=16)
+    codes[:] = s.indices
+    run(take_into(source, to, pattern, axis=axis))
     check_stored(s, held, codes)
 
     negative = element_type(w.dtype).negative_zero
@@ -221,7 +226,7 @@ def test_any_order_of_warps(order: Order, rng: np.random.Generator) -> None:
     assert same_bits(out, louver.prune(w, "2:8@8"))
 
 
-@pytest.mark.parametrize(("kind", "barriers"), [("prune", 2), ("check", 3), ("compress", 3), ("dense", 2)])
+@pytest.mark.parametrize(("kind", "barriers"), [("prune", 2), ("check", 3), ("compress", 3), ("dense", 2), ("take", 2)])
 def test_every_barrier_is_needed(kind: str, barriers: int, rng: np.random.Generator) -> None:
     pattern, shape = "5:12@2", (24, 252)
     w = random_bits(rng, shape, "f16")
@@ -239,6 +244,9 @@ def test_every_barrier_is_needed(kind: str, barriers: int, rng: np.random.Genera
             launch = check_into(source, pattern, address)
         elif kind == "compress":
             launch = compress_into(source, to, pattern, method="magnitude")
+        elif kind == "take":
+            codes[:] = s.indices
+            launch = take_into(source, to, pattern)
         else:
             held[:, : s.kept * 2] = np.ascontiguousarray(s.values).view(np.uint8)
             codes[:] = s.indices
@@ -246,7 +254,7 @@ def test_every_barrier_is_needed(kind: str, barriers: int, rng: np.random.Genera
         device.run(launch, order=order, kernel=kernel)
         if kind == "check":
             assert counters[len(COUNTERS) :].tolist() == list(report.histogram[1:])
-        elif kind == "compress":
+        elif kind in ("compress", "take"):
             check_stored(s, held, codes)
         else:
             assert same_bits(out, pruned) and not counters.any()

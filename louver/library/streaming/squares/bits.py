@@ -18,6 +18,9 @@ from louver.ptx.module import Reg
 SQUARE = 2 * SIDE
 """Rows and columns of a square."""
 
+NOTHING = 0x33
+"""Codes of two groups without elements, for `bits_of`."""
+
 Words = Sequence[Reg]
 """A row of a square, or a group of a row, in memory order."""
 
@@ -117,6 +120,43 @@ def codes(k: KernelBuilder, bits: Reg) -> Reg:
     # Bit 1 of a code: the lower place is 2. Bit 3: the upper place is 2 or 3.
     odd = k.logic(lambda a, b, c: c & ~a & ~b | ~c & (a | b), bits, above, 0x22222222)
     return k.logic(lambda a, b, c: a & c | b & ~c, even, odd, 0x55555555)
+
+
+def bits_of(k: KernelBuilder, codes: Reg) -> Reg:
+    """The bits of the elements of each code: the inverse of `codes`. Those of `NOTHING` are no elements."""
+    first, second, third, fourth = (k.and_(k.shr(codes, bit) if bit else codes, 0x11111111) for bit in range(4))
+    # The lower place is `first` + 2 · `second`, the upper one `third` + 2 · `fourth`.
+    none = k.logic(lambda a, b, c: ~a & ~b & c, first, second, 0x11111111)
+    one = k.logic(lambda a, b, c: a & ~b | c, first, second, k.logic(lambda a, b, c: a & ~b, third, fourth, 0))
+    two = k.logic(lambda a, b, c: ~a & b | c, first, second, k.logic(lambda a, b, c: ~a & b, third, fourth, 0))
+    three = k.and_(third, fourth)
+    return k.or_(k.or_(none, k.shl(one, 1)), k.or_(k.shl(two, 2), k.shl(three, 3)))
+
+
+def expanded(lanes: Lanes, words: Words, codes: Reg, row: int) -> list[Reg]:
+    """The words of a row of a square with its stored values. row: of the four rows of the codes."""
+    k, found = lanes.k, list[Reg]()
+    for group in (0, 1):
+        place = SQUARE * row + SIDE * group
+        lower, upper = (k.and_(k.shr(codes, place + bit) if place + bit else codes, 3) for bit in (0, 2))
+        if lanes.bits == 32:
+            a, b = words[2 * group : 2 * group + 2]
+            for element in range(SIDE):
+                one, other = (k.setp("eq", "u32", at, element) for at in (lower, upper))
+                found.append(k.selp(a, k.selp(b, 0, other), one))
+            continue
+        # A selector of bytes for each element: those of its value, or of a zero.
+        size = lanes.bits // 8
+        first, second = (
+            (0x76543210 >> 4 * size * (2 * group * (size == 1) + at)) & (1 << 4 * size) - 1 for at in (0, 1)
+        )
+        zero = 0x44444444 & (1 << 4 * size) - 1
+        width = size.bit_length() + 1
+        picked = k.xor(k.shl(first ^ zero, k.shl(lower, width)), k.shl(second ^ zero, k.shl(upper, width)))
+        picked = k.xor(picked, 0x44444444)
+        word = words[group * size // 2]
+        found += [k.permute(word, 0, k.shr(picked, 16 * half) if half else picked) for half in range(size)]
+    return found
 
 
 def columns(lanes: Lanes, rows: Sequence[Words]) -> list[list[Reg]]:

@@ -19,7 +19,7 @@ from louver.isa.convert import ConvertInteger
 from louver.isa.memory import Load
 from louver.library.streaming.base import Base
 from louver.library.streaming.lanes import Lanes
-from louver.library.streaming.place import Corner, loaded, put
+from louver.library.streaming.place import Corner, joined, loaded, put
 from louver.library.streaming.record import VECTOR_BYTES, Access
 from louver.library.streaming.squares import bits as squares
 from louver.library.streaming.squares.bits import SQUARE
@@ -34,7 +34,7 @@ AT_ONCE = 8
 def build(record: Squared) -> Kernel:
     """The kernel of a record. Its grid is columns of tiles × at most the rows of tiles of all entries."""
     frame = Frame(record)
-    (_prune if record.kind == "prune" else _compress)(frame)
+    {"prune": _prune, "compress": _compress, "turn": _turn}[record.kind](frame)
     return frame.k.finish()
 
 
@@ -44,7 +44,7 @@ class Frame(Base):
     def __init__(self, record: Squared) -> None:
         self.record = record
         columns = record.tile[1]
-        shared = columns * (record.column_bytes + record.list_bytes) if record.kind == "compress" else 0
+        shared = columns * (record.column_bytes + record.list_bytes) if record.turns else 0
         super().__init__(record, shared=shared)
         self.lanes = Lanes(self.k, record.type.bits)
         self.across = self.k.and_(self.thread, columns // SQUARE - 1)
@@ -173,6 +173,25 @@ class _Along:
         k.add(self.values, k.mul_lo(frame.args["pitch"], rows), into=self.values)
         k.add(self.indices, k.mul_wide(frame.list_bytes(frame.shape[1]), rows), into=self.indices)
 
+    def load(self, left: Reg) -> tuple[list[list[Reg]], tuple[Reg, Reg]]:
+        """The stored values of the rows of the square, and the codes of rows 0 to 3 and of rows 4 to 7. Rows outside the
+        matrix have zeros, and codes without elements. left: rows of the matrix from the square's first row on.
+        """
+        k, frame = self.frame.k, self.frame
+        values, indices = self.values, self.indices
+        step = k.widen_u64(frame.list_bytes(frame.shape[1]))
+        rows: list[list[Reg]] = []
+        lists: list[Reg] = []
+        for number in range(SQUARE):
+            there = k.setp("gt", "s32", left, number)
+            rows.append([k.mov(0) for _ in range(SIDE * frame.record.type.bytes // 4)])
+            k.load_global(rows[-1], Address(values), guard=there, read_only=True)
+            lists.append(k.mov(squares.NOTHING, kind="b16"))
+            k.emit(LoadByte(), lists[-1], Address(indices), guard=there)
+            values, indices = k.add(values, frame.args["pitch"]), k.add(indices, step)
+        upper, lower = joined(k, lists, 1)
+        return rows, (upper, lower)
+
     def store(self, rows: Sequence[Sequence[Reg]], bits: squares.Bits, left: Reg) -> None:
         """Store the kept elements of the rows of the square, compressed. left: rows of the matrix from its first row
         on.
@@ -220,6 +239,28 @@ def _compress(frame: Frame) -> None:
         frame.meet()
 
 
+def _turn(frame: Frame) -> None:
+    k, record, lanes = frame.k, frame.record, frame.lanes
+    with frame.tiles() as corner:
+        along = _Along.of(frame, corner)
+        row, column = frame.place(corner)
+        inside = k.setp("lt", "u32", column, frame.shape[1])
+        left = k.selp(k.sub(frame.shape[0], row), 0, inside)
+
+        def work(below: Reg) -> None:
+            values, codes = along.load(left)
+            rows = [squares.expanded(lanes, words, codes[at // SIDE], at % SIDE) for at, words in enumerate(values)]
+            bits = squares.bits_of(k, codes[0]), squares.bits_of(k, codes[1])
+            upper, lower = (squares.filled(k, some) for some in squares.turned(k, bits))
+            _store_columns(frame, squares.columns(lanes, rows), (upper, lower), below)
+            k.sub(left, SQUARE * record.threads // (record.tile[1] // SQUARE), into=left)
+
+        frame.down(work, along)
+        frame.meet()
+        _move(frame, corner, "values", record.column_bytes, VECTOR_BYTES)
+        frame.meet()
+
+
 def _kept_both_ways(frame: Frame, rows: Sequence[Sequence[Reg]]) -> tuple[squares.Bits, squares.Bits]:
     """The bits of the elements with slots, along rows and along columns. If the square has a +0.0, elements that are
     not kept may fill slots. They are then set to +0.0 in `rows`.
@@ -258,7 +299,8 @@ def _store_columns(frame: Frame, columns: Sequence[Sequence[Reg]], bits: squares
         for number, words in enumerate(squares.stored(frame.lanes, columns[half * SIDE : (half + 1) * SIDE], codes)):
             mine = half * SIDE + number
             k.store_shared(Address(at, mine * record.column_bytes), words)
-            k.emit(StoreByte("shared"), Address(list_at, mine * record.list_bytes), _byte(k, codes, number))
+            if record.kind == "compress":
+                k.emit(StoreByte("shared"), Address(list_at, mine * record.list_bytes), _byte(k, codes, number))
 
 
 def _shared(frame: Frame) -> tuple[Reg, Reg]:

@@ -16,14 +16,15 @@ from louver.library.streaming.record import VECTOR_BYTES, Access, check_arrays
 class Squared:
     """A kernel of transposable masks, on squares of 8 × 8 elements.
 
-    kind: "prune": dense to dense. "compress": dense to values and indices along rows, and along columns.
+    kind: "prune": dense to dense. "compress": dense to values and indices along rows, and along columns. "turn": values and
+        indices along rows to values along columns.
     source, out: the accesses to the dense arrays, along rows; None for an array that the kind does not have.
     indices: bytes of an access of the indices along columns. Address and pitch of these indices are multiples of it.
     """
 
     element: str
-    kind: Literal["prune", "compress"]
-    source: Access
+    kind: Literal["prune", "compress", "turn"]
+    source: Access | None = None
     out: Access | None = None
     indices: int = 1
     pattern: ClassVar[Pattern] = TRANSPOSABLE
@@ -54,7 +55,13 @@ class Squared:
         """Least number of CTAs for which an SM must have registers. Squares of 32 bits, and accesses of single
         elements, need more registers.
         """
-        return 3 if self.type.bits == 32 or self.source.width == self.type.bytes else 4
+        apart = self.source is not None and self.source.width == self.type.bytes
+        return 3 if self.type.bits == 32 or apart else 4
+
+    @property
+    def turns(self) -> bool:
+        """Whether the kernel writes compressed columns."""
+        return self.kind != "prune"
 
     @property
     def column_bytes(self) -> int:

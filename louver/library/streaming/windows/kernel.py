@@ -4,7 +4,8 @@ A CTA processes one tile at a time: the rows of a window, and some whole groups.
 
 1. Each thread reads the columns of its blocks from top to bottom, and writes their keys to shared memory.
 2. For each column, a thread counts the keys of the group that come before the column's key.
-3. The threads read the tile again, divided by blocks to prune, or by stored columns to compress.
+3. The threads read the tile again, divided by blocks to prune, or by stored columns to compress. A kernel that takes
+   given columns has this step alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 
 from louver.library.streaming.lanes import assemble
 from louver.library.streaming.place import Corner
-from louver.library.streaming.windows.cells import Cells
 from louver.library.streaming.windows.frame import Frame, Share
 from louver.library.streaming.windows.indices import check_list, find_slot, load_list, store_list
 from louver.library.streaming.windows.keys import NEGATIVE, NONZERO, keys, negative_zeros
@@ -24,7 +24,7 @@ from louver.ptx.module import Kernel, Reg
 def build(record: Windowed) -> Kernel:
     """The kernel of a record. Its grid is columns of tiles × at most the number of windows."""
     frame = Frame(record)
-    {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand}[record.kind](frame)
+    {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "take": _take}[record.kind](frame)
     return frame.k.finish()
 
 
@@ -103,14 +103,27 @@ def _compress(frame: Frame) -> None:
         store_list(frame, corner)
         with frame.shares(record.slots) as share:
             (column,) = frame.read(frame.lists, share.number)
-            source = frame.dense("source", corner, share, column, alone=True)
-            values = frame.values(corner, share, share.number, share.busy)
-
-            def work(source: Cells = source, values: Cells = values) -> None:
-                values.store(source.load(record.at_once))
-
-            frame.down(corner, share, (source, values), work)
+            _move_column(frame, corner, share, column)
     frame.leave_found()
+
+
+def _take(frame: Frame) -> None:
+    k, record = frame.k, frame.record
+    with frame.tiles() as corner:
+        load_list(frame, corner)
+        frame.meet()
+        with frame.shares(record.slots) as share:
+            (index,) = frame.read(frame.lists, share.number)
+            group, _ = frame.divided(share.number, record.pattern.n)
+            _move_column(frame, corner, share, k.mad_lo(group, record.pattern.m, index))
+        frame.meet()
+
+
+def _move_column(frame: Frame, corner: Corner, share: Share, column: Reg) -> None:
+    """Store a column of the dense tile as that of a share's slot."""
+    source = frame.dense("source", corner, share, column, alone=True)
+    values = frame.values(corner, share, share.number, share.busy)
+    frame.down(corner, share, (source, values), lambda: values.store(source.load(frame.record.at_once)))
 
 
 def _expand(frame: Frame) -> None:

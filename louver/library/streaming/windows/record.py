@@ -42,7 +42,7 @@ class Windowed:
 
     element: str
     pattern: Pattern
-    kind: Literal["prune", "check", "compress", "dense"]
+    kind: Literal["prune", "check", "compress", "dense", "take"]
     norm: Norm | None = None
     source: Access | None = None
     out: Access | None = None

@@ -17,7 +17,7 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-from louver.torch.accuracy import distill, loop, working  # noqa: E402
+from louver.torch.accuracy import distill, faster, loop, working  # noqa: E402
 from louver.torch.accuracy.course import Options, Order, default_rate, windows  # noqa: E402
 from louver.torch.accuracy.distill_report import Point, Shown  # noqa: E402
 from louver.torch.accuracy.graphed import Body  # noqa: E402
@@ -157,6 +157,44 @@ def test_values_of_sparse_layers_train() -> None:
         if name.endswith("values"):
             assert not torch.equal(value, old[name])
     assert louver.torch.verify(model) == {}
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+@pytest.mark.parametrize("transposable", [False, True])
+def test_layers_that_are_faster_train_sparse_with_the_same_result(
+    kind: str, transposable: bool, monkeypatch: Any, tmp_path: Path
+) -> None:
+    dense = dense_model(kind)
+    model = copy.deepcopy(dense)
+    louver.torch.prune_(model, transposable=transposable)
+    layers = [name.removesuffix(".weight") for name in zero_masks(trained_parameters(model))]
+    # A zero among the kept values, which stays.
+    first = model.get_submodule(layers[0]).weight
+    with torch.no_grad():
+        first[tuple(first.nonzero()[5])] = 0
+    old, plain = state(model), copy.deepcopy(model)
+    data = generate_tokens(dense, 21, 24, seed=3)
+    expected = louver.torch.distill_(plain, data, teacher=dense, steps=6, **QUICK)
+    asked: list[int] = []
+
+    def is_faster(there: Any, sparse: Any, tokens: int) -> bool:
+        assert tokens == 8 * 24
+        asked.append(sparse.in_features)
+        return sparse.in_features == 64
+
+    monkeypatch.setattr(faster, "is_faster", is_faster)
+    for resume in (tmp_path, tmp_path):
+        made = copy.deepcopy(model)
+        report = louver.torch.distill_(made, data, teacher=dense, steps=6, resume=resume, **QUICK)
+        assert f"{len(layers) - 2} sparse layers train their values" in str(report)
+        assert (report.masked, report.zeros, report.moved) == (expected.masked, expected.zeros, 0)
+        assert type(made.get_submodule(layers[0])) is type(model.get_submodule(layers[0]))
+        for name, value in made.state_dict().items():
+            torch.testing.assert_close(value, plain.state_dict()[name], rtol=0, atol=2e-4)
+            if name.removesuffix(".weight") in layers:
+                assert not value[old[name] == 0].any()
+    # The second run took the choice of the first.
+    assert len(asked) == len({(layer.weight.shape) for layer in map(model.get_submodule, layers)})
 
 
 @pytest.mark.parametrize("kind", ["Llama", "GPT2"])

@@ -49,6 +49,19 @@ def test_sparsegpt_is_its_definition(text: str, shape: tuple[int, int], rng: np.
     assert torch.allclose(weight.double(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_transposable_sparsegpt_keeps_both_axes_and_makes_up_for_its_zeros(rng: np.random.Generator) -> None:
+    gram = gram_of(rng, 60, 120)
+    w = torch.from_numpy(rng.standard_normal((20, 60), np.float32))
+    damped = Damped.of(gram, 0.01)
+    weight, mask = sparsegpt(w, damped.inverse_root, Pattern(2, 4), transposable=True)
+    for axis in (0, 1):
+        report = louver.check(mask.float().numpy(), "2:4", axis=axis, exact=True)
+        assert report.ok
+    assert torch.equal(weight != 0, mask)
+    lost = [float(((each - w) @ gram * (each - w)).sum()) for each in (weight, w * mask)]
+    assert lost[0] < 0.9 * lost[1]
+
+
 def test_two_rows_by_hand() -> None:
     # H of a pair is [[2, 1], [1, 2]]; the pairs are independent. The worth of an element is w² · 3 / 2 if it is first of
     # a pair, w² · 2 if second. A first element leaves half of itself to the second, as the least squares do.

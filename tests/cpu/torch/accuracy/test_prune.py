@@ -66,6 +66,22 @@ def llama() -> Any:
             "(?s)no linear layer is left to prune to 2:4, got",
         ),
         ({"calibration": ids(torch, 6), "method": "sparsegpt", "swaps": 1, "pattern": "2:8@V16"}, ValueError, "swaps"),
+        (
+            {"transposable": True, "pattern": "4:8"},
+            ValueError,
+            "transposable masks are 2:4, got 4:8: leave transposable",
+        ),
+        (
+            {"transposable": True, "per_layer": {"model.layers.0.self_attn.q_proj": "1:2"}},
+            ValueError,
+            "transposable masks are 2:4, got 1:2",
+        ),
+        ({"transposable": 1}, TypeError, "transposable is True or False, got an object of type int"),
+        (
+            {"transposable": True, "swaps": 1, "calibration": ids(torch, 6)},
+            ValueError,
+            "swaps choose masks along the rows alone, got swaps=1 and transposable=True: leave one out",
+        ),
     ],
 )
 def test_bad_input_names_the_rule_and_changes_nothing(
@@ -75,6 +91,22 @@ def test_bad_input_names_the_rule_and_changes_nothing(
     with pytest.raises(error, match=message):
         louver.torch.prune_(llama, **options)
     assert all(torch.equal(x, before[name]) for name, x in llama.state_dict().items())
+
+
+@pytest.mark.parametrize("method", ["magnitude", "wanda", "sparsegpt", "admm"])
+def test_transposable_masks(llama: Any, method: str) -> None:
+    calibration = None if method == "magnitude" else ids(torch, 6)
+    report = louver.torch.prune_(llama, method=method, calibration=calibration, transposable=True)
+    pruned = [row for row in report.rows if row.done == "pruned"]
+    assert len(pruned) == 14
+    for row in pruned:
+        weight = llama.get_submodule(row.name).weight.detach().float().numpy()
+        assert all(louver.check(weight, "2:4", axis=axis).ok for axis in (0, 1)), row.name
+        assert 0.4 < (weight == 0).mean() < 0.6
+    louver.torch.compress_(llama, force=True)
+    assert all(
+        layer.weight.is_transposable for layer in llama.modules() if isinstance(layer, louver.torch.SparseLinear)
+    )
 
 
 def test_an_encoder_writes_no_text_of_its_own() -> None:
