@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -22,8 +22,12 @@ STOP: Final = 60.0
 """Seconds for which the end of a run waits for the processes that it ended."""
 
 
+class LostError(WorkersError):
+    """A task that Ray gave up."""
+
+
 @contextmanager
-def cluster(address: str) -> Iterator[Workers]:
+def cluster(address: str) -> Generator[Workers]:
     """The workers of a cluster. address: "ray" for the one that Ray finds: that of the program, of RAY_ADDRESS, of this
     machine, or a new one on this machine; or "ray://HOST:PORT". Raises ModuleNotFoundError without Ray, and OSError.
     """
@@ -64,7 +68,9 @@ class Cluster:
         # Also where all processors are taken.
         sent = [self._send(task, num_cpus=0, scheduling_strategy=place(each, soft=False)) for each in machines]
         for each in sent:
-            self._facts(each)
+            # A machine that was lost meanwhile takes no tasks. If it comes back, each task looks again.
+            with suppress(LostError):
+                self._facts(each)
 
     def _send(self, task: Task[Any], **options: Any) -> Any:
         return self.remote.options(**options).remote(source_hash(), pickle.dumps(task))
@@ -77,7 +83,7 @@ class Cluster:
         except errors.RayTaskError as error:
             raise error.cause from None
         except errors.RayError as error:
-            raise WorkersError(f"Ray lost a task: {error}: the same command goes on") from error
+            raise LostError(f"Ray lost a task: {error}: the same command goes on") from error
         if facts is None:
             raise WorkersError(
                 f"Louver is not installed on machine {machine}, or in another version than here: install the same on all "

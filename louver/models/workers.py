@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -104,7 +104,7 @@ def workers_of(text: int | str) -> AbstractContextManager[Workers]:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[Workers]:
+def _processes(count: int) -> Generator[Workers]:
     if count == 1:
         yield HERE
         return
