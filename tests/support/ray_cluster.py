@@ -1,4 +1,4 @@
-"""Ray's processes of several machines on this one, as `ray start` starts them, each with an environment or a namespace of its own."""
+"""Ray's processes of several machines on this one, as `ray start` starts them, each in a namespace of its own if that is asked for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,17 +35,16 @@ class Machines:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
     @contextmanager
-    def more(
-        self, cpus: int = 1, gpus: int = 0, inside: Sequence[str] = (), env: Mapping[str, str] | None = None
-    ) -> Iterator[int]:
+    def more(self, cpus: int = 1, gpus: int = 0, inside: Sequence[str] = ()) -> Iterator[int]:
         """Another machine, until the end of the block. inside: a command that runs another one. Yields the raylet's pid."""
         known = set(self.raylets())
         options = ("--address", self.address, "--num-cpus", str(cpus), "--num-gpus", str(gpus))
         # A free port: agents of several machines meet here.
-        process = _started((*inside, *START, *options, "--dashboard-agent-listen-port", "0"), env or {})
+        process = _started((*inside, *START, *options, "--dashboard-agent-listen-port", "0"))
         self.processes.append(process)
         try:
-            yield _waited(lambda: next(iter(set(self.raylets()) - known), None), process)
+            (raylet,) = set(self.raylets()) - known
+            yield raylet
         finally:
             _stopped(process)
             self.processes.remove(process)
@@ -65,29 +65,33 @@ class Machines:
 
 
 @contextmanager
-def machines(cpus: int = 1, inside: Sequence[str] = ()) -> Iterator[Machines]:
+def machines(cpus: int = 1) -> Iterator[Machines]:
     """A cluster of one machine, until the end of the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     head = ("--head", "--port", str(port), "--num-cpus", str(cpus))
-    process = _started((*inside, *START, *head, "--num-gpus", "0", "--include-dashboard", "false"), {})
+    process = _started((*START, *head, "--num-gpus", "0", "--include-dashboard", "false"))
     made = Machines(f"127.0.0.1:{port}", [process])
     try:
-        _waited(lambda: next(iter(made.raylets()), None), process)
         yield made
     finally:
         _stopped(process)
 
 
-def _started(command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command,
-        env={**os.environ, **SECRET, **env},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A machine that has joined its cluster."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command, env={**os.environ, **SECRET}, stdout=said, stderr=said, start_new_session=True
+        )
+        until = time.monotonic() + 60
+        while time.monotonic() < until and process.poll() is None:
+            if b"Ray runtime started" in os.pread(said.fileno(), 1 << 20, 0):
+                return process
+            time.sleep(0.05)
+        _stopped(process)
+        raise AssertionError(os.pread(said.fileno(), 1 << 20, 0).decode())
 
 
 def _stopped(process: subprocess.Popen[bytes]) -> None:
@@ -96,16 +100,6 @@ def _stopped(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()
-
-
-def _waited(found: Callable[[], int | None], process: subprocess.Popen[bytes], seconds: float = 60.0) -> int:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and process.poll() is None:
-        pid = found()
-        if pid is not None:
-            return pid
-        time.sleep(0.1)
-    raise AssertionError("ray start did not start a machine")
 
 
 def _descendants(pid: int) -> list[int]:
