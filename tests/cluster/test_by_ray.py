@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import runpy
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,21 @@ def test_one_file_by_a_relative_path(pair: Machines, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     prune("in/3.safetensors", "there.safetensors", workers="ray")
     assert (tmp_path / "there.safetensors").read_bytes() == (tmp_path / "here.safetensors").read_bytes()
+
+
+def test_the_example(pair: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "prune_by_ray.py"))["main"](tmp_path)
+    printed = capsys.readouterr().out
+    assert printed.startswith("25%") and f"16 weights in {tmp_path}/there; the bytes of one process: True" in printed
+
+
+def test_the_command(pair: Machines, tmp_path: Path) -> None:
+    source = layers(tmp_path / "in", 12)
+    command = [sys.executable, "-m", "louver", "prune", source, tmp_path / "out", "--workers", "ray"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0 and ran.stderr.count("\n") == 1 and "wrote " in ran.stderr, ran.stderr
+    prune(source, tmp_path / "here")
+    assert content(tmp_path / "out") == content(tmp_path / "here")
 
 
 def test_the_cluster_of_the_program(pair: Machines, tmp_path: Path) -> None:
