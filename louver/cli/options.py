@@ -23,3 +23,9 @@ only_option = click.option(
 axis_option = click.option(
     "--axis", type=int, metavar="AXIS", help="Sparse axis of the tensors that --include or --only names."
 )
+workers_option = click.option(
+    "--workers",
+    metavar="N|ray|ray://HOST:PORT",
+    default="1",
+    help="Processes of this machine, or a cluster by Ray. Each writes a file at a time. Default: 1.",
+)

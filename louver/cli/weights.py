@@ -8,7 +8,15 @@ from typing import Any, Literal
 import click
 
 from louver.cli.calibrated import calibration_of, calibration_options
-from louver.cli.options import FLOATS, axis_option, exclude_option, include_option, only_option, pattern_option
+from louver.cli.options import (
+    FLOATS,
+    axis_option,
+    exclude_option,
+    include_option,
+    only_option,
+    pattern_option,
+    workers_option,
+)
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
@@ -39,6 +47,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.option("--compressed/--dense", default=False, help="Write values and indices, or dense tensors with zeros.")
 @click.option("--dry-run", is_flag=True, help="Only say what is pruned and why. Writes nothing, needs no OUT.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
+@workers_option
 @calibration_options
 @result_command
 def prune(
@@ -54,6 +63,7 @@ def prune(
     compressed: bool,
     dry_run: bool,
     force: bool,
+    workers: str,
     **calibrated: Any,
 ) -> Result:
     """Prune the weights of a checkpoint. Reads IN and writes OUT. All other tensors are copied.
@@ -74,13 +84,15 @@ def prune(
     given = [name for name, value in (("--norm", norm), ("--axis", axis)) if value is not None]
     if calibrated["method"] is not None and given:
         raise click.UsageError(f"{given[0]} is for pruning by magnitude alone: leave out {given[0]} or --method.")
+    if calibrated["method"] is not None and workers != "1":
+        raise click.UsageError("--method runs the model in one process: leave out --workers or --method.")
     if dry_run:
         return facts_file(source, options)
     if out is None:
         raise click.UsageError("Missing argument 'OUT'.")
     asked = calibration_of(calibrated)
     if asked is None:
-        return prune_file(source, out, options, force)
+        return prune_file(source, out, options, force, workers)
     from louver.cli.commands.prune_calibrated import prune_calibrated
 
     places = {name: calibrated[name] for name in ("resume", "device", "plot")}
@@ -102,6 +114,7 @@ def prune(
     help="louver (values and indices) or sparse24_bitmask (compressed-tensors). Default: louver.",
 )
 @click.option("--force", is_flag=True, help="Replace files that exist.")
+@workers_option
 @result_command
 def compress(
     source: Path,
@@ -113,6 +126,7 @@ def compress(
     axis: int | None,
     to: Literal["louver", "sparse24_bitmask"],
     force: bool,
+    workers: str,
 ) -> Result:
     """Compress the weights of a checkpoint that hold a pattern already. Reads IN and writes OUT, as prune does.
 
@@ -124,19 +138,20 @@ def compress(
     from louver.models.selection import Choice
 
     options = CompressOptions(Pattern.parse(pattern), Choice(include, exclude, only, axis), to)
-    return compress_file(source, out, options, force)
+    return compress_file(source, out, options, force, workers)
 
 
 @click.command()
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @click.option("--force", is_flag=True, help="Replace files that exist.")
+@workers_option
 @result_command
-def decompress(source: Path, out: Path, force: bool) -> Result:
+def decompress(source: Path, out: Path, force: bool, workers: str) -> Result:
     """Write the compressed weights of a checkpoint dense, with zeros. Reads IN and writes OUT, as prune does."""
     from louver.cli.commands.prune import decompress_file
 
-    return decompress_file(source, out, force)
+    return decompress_file(source, out, force, workers)
 
 
 @click.command()

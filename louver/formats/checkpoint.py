@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,6 +101,16 @@ class CheckpointFile:
             if _seen(file)[:3] != self.identity[:3]:
                 raise FormatError(f"{self.path}: the file was changed while it was read: start again")
             yield TensorReader(file, self.data_start)
+
+    def here(self) -> CheckpointFile:
+        """The same file by the path and the inode that it has in this process. A network file system may number files
+        otherwise on each machine. Raises FormatError if the file has another size, time or header, and OSError.
+        """
+        with RegularFile.open(self.path) as file:
+            now = _identity(file, self.data_start)
+        if (now[:2], now[-1]) != (self.identity[:2], self.identity[-1]):
+            raise FormatError(f"{self.path}: the file was changed while it was read: start again")
+        return replace(self, identity=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +377,11 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
-    identity = (*_seen(file), hashlib.sha256(file.read(0, header.data_start)).hexdigest())
-    return CheckpointFile(path, tensors, metadata, identity, header.data_start)
+    return CheckpointFile(path, tensors, metadata, _identity(file, header.data_start), header.data_start)
+
+
+def _identity(file: RegularFile, data_start: int) -> tuple[int, int, int, int, str]:
+    return *_seen(file), hashlib.sha256(file.read(0, data_start)).hexdigest()
 
 
 def _seen(file: RegularFile) -> tuple[int, int, int, int]:

@@ -10,6 +10,7 @@ EXTRAS: Final = {
     "triton": "triton",
     "matplotlib": "plot",
     "tokenizers": "demo",
+    "ray": "ray",
 }
 """The extra of pyproject.toml by module."""
 

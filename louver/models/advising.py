@@ -221,7 +221,7 @@ def _layers(
     formats: Iterable[Format],
     progress: Callable[[float], None],
 ) -> tuple[Layer, ...]:
-    source = Source.of(checkpoint)
+    source = Source.of(checkpoint.files)
     patterns = [Pattern.parse(each.pattern) for each in formats if each.pattern is not None]
     weights = [each for each in facts.tensors.values() if _is_weight(each)]
     experts, chosen = _experts(weights, config)

@@ -29,6 +29,7 @@ def prune(
     compressed: bool = False,
     norm: Norm = "l2",
     force: bool = False,
+    workers: int | str = 1,
     progress: Progress = lambda share: None,
 ) -> Rewritten:
     """Prune the weights of a checkpoint by magnitude along their contracted axes, and copy all other tensors.
@@ -37,12 +38,13 @@ def prune(
     or an index, else a file; it may be the source. A folder gets the other files of a source folder too.
     include, exclude, only: globs that change what `louver.models.analyze` decides. axis: of tensors they name.
     dtype: element type of pruned weights. compressed: write values and indices. force: replace files that exist.
-    progress: called with the finished share. The same call continues an interrupted run.
+    workers: processes of this machine; or "ray" or "ray://HOST:PORT", a cluster of machines with one file system. Each
+    writes a shard at a time. progress: called with the finished share. The same call continues an interrupted run.
     Raises ValueError if nothing can be pruned or a file would be replaced, FormatError for damage, and OSError.
     """
     choice = Choice(tuple(include), tuple(exclude), tuple(only), axis)
     options = PruneOptions(Pattern.parse(pattern), dtype, choice, compressed, norm)
-    return rewrite(source, out, options, force=force, progress=progress)
+    return rewrite(source, out, options, force=force, workers=workers, progress=progress)
 
 
 def compress(
@@ -56,6 +58,7 @@ def compress(
     axis: int | None = None,
     to: To = "louver",
     force: bool = False,
+    workers: int | str = 1,
     progress: Progress = lambda share: None,
 ) -> Rewritten:
     """Compress the weights of a checkpoint that hold the pattern already, bit for bit; see `prune` for the arguments.
@@ -64,12 +67,19 @@ def compress(
     weights among them named in `notes`. Raises ValueError if no weight can be compressed.
     """
     options = CompressOptions(Pattern.parse(pattern), Choice(tuple(include), tuple(exclude), tuple(only), axis), to)
-    return rewrite(source, out, options, force=force, progress=progress)
+    return rewrite(source, out, options, force=force, workers=workers, progress=progress)
 
 
-def decompress(source: Path, out: Path, *, force: bool = False, progress: Progress = lambda share: None) -> Rewritten:
+def decompress(
+    source: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    workers: int | str = 1,
+    progress: Progress = lambda share: None,
+) -> Rewritten:
     """Write the compressed tensors of a checkpoint dense, with +0.0 where nothing is stored; see `prune`.
 
     Raises ValueError if no tensor is compressed.
     """
-    return rewrite(source, out, DecompressOptions(), force=force, progress=progress)
+    return rewrite(source, out, DecompressOptions(), force=force, workers=workers, progress=progress)

@@ -6,8 +6,9 @@ Both are lossless, except that a -0.0 that is not stored becomes +0.0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from louver.formats.bitmask import packed_pieces, written_form
 from louver.formats.check import CheckReport, check, joined
-from louver.formats.checkpoint import Checkpoint, listed
+from louver.formats.checkpoint import Checkpoint, CheckpointFile, listed
 from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.pattern import Pattern
@@ -28,8 +29,10 @@ from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan
 from louver.models.roles import TensorFacts
 from louver.models.selection import DEFAULT, Choice
+from louver.models.shards import seen_here
 from louver.models.source import Source
 from louver.models.steps import Piece, Step, Tally, sparse_pieces
+from louver.models.workers import HERE, Workers
 
 To: TypeAlias = Literal["louver", "sparse24_bitmask"]
 """A compressed form: values and indices of Louver, or the bitmask of compressed-tensors."""
@@ -49,24 +52,25 @@ class CompressOptions:
         if self.to == "sparse24_bitmask" and self.pattern != UNIT:
             raise ValueError(f"sparse24_bitmask holds {UNIT}, got {self.pattern}: write Louver's own form")
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
+    def plan(self, checkpoint: Checkpoint, workers: Workers = HERE) -> Plan:
         """Compresses weights that keep the pattern, bit for bit. Reads the weights. Raises ValueError if none keeps it."""
         facts = analyze(checkpoint.path, self.choice, self.pattern)
-        source, unlisted = Source.of(checkpoint), frozenset(checkpoint.unlisted)
+        unlisted = frozenset(checkpoint.unlisted)
         aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
         weights = [each for each in facts.pruned if each.name not in unlisted]
+        found: dict[str, Compression | str] = dict.fromkeys(aliased, "another name in the metadata stands for it")
+        read = [each for each in weights if each.name not in aliased]
+        tasks = [CheckShard.of(file, read, self) for file in checkpoint.files]
+        with closing(workers.each([task for task in tasks if task.weights])) as checked:
+            for _, results in checked:
+                found.update(results)
         steps: dict[str, Step] = {}
         left: list[str] = []
-        for each in weights:
-            found = (
-                "another name in the metadata stands for it"
-                if each.name in aliased
-                else _compression(source, each, self)
-            )
-            if isinstance(found, str):
-                left.append(f"{each.name} ({found})")
+        for name, step in ((each.name, found[each.name]) for each in weights):
+            if isinstance(step, str):
+                left.append(f"{name} ({step})")
             else:
-                steps[each.name] = found
+                steps[name] = step
         if not weights:
             raise ValueError(
                 f"none of {len(facts.tensors)} tensors can be compressed ({facts.examples}): see louver prune --dry-run for all reasons"
@@ -79,10 +83,30 @@ class CompressOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckShard:
+    """A task that reads weights of a shard, and yields the step that compresses each, or why there is none."""
+
+    file: CheckpointFile
+    weights: tuple[TensorFacts, ...]
+    options: CompressOptions
+
+    @classmethod
+    def of(cls, file: CheckpointFile, weights: Iterable[TensorFacts], options: CompressOptions) -> CheckShard:
+        """weights: of this shard and others."""
+        own = tuple(each for each in weights if each.name in file.tensors)
+        return cls(replace(file, path=file.path.absolute()), own, options)
+
+    def run(self) -> Generator[tuple[str, Compression | str]]:
+        source = Source.of([seen_here(self.file)])
+        for each in self.weights:
+            yield each.name, _compression(source, each, self.options)
+
+
+@dataclass(frozen=True, slots=True)
 class DecompressOptions:
     """What is decompressed: all compressed tensors."""
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
+    def plan(self, checkpoint: Checkpoint, workers: Workers = HERE) -> Plan:
         """Writes compressed tensors dense, with +0.0 in the places that are not stored. Raises ValueError if there are none."""
         steps: dict[str, Step] = {}
         for name, tensor in checkpoint.tensors.items():

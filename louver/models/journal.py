@@ -249,6 +249,16 @@ def journal_path(folder: Path, name: str) -> Path:
     return Target(folder / name, None).part(_TOKEN)
 
 
+def key_of(path: Path) -> str | None:
+    """The key of the run that a journal is about. None: there is no such journal."""
+    try:
+        with path.open("rb") as file:
+            line, _ = next(_lines(file.readline()))
+    except (FileNotFoundError, NotADirectoryError, StopIteration):
+        return None
+    return line.get("key")
+
+
 def finish_moving(out: Path) -> list[Journal]:
     """Finish interrupted runs to a file or folder that have replaced a part of their files. Returns their journals, and
     those of runs that were killed just before their end. Raises FormatError if a file was changed since.

@@ -29,6 +29,7 @@ from louver.models.scaled import Factors, numbers
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
 from louver.models.steps import Piece, Step, Tally, placed, sparse_pieces
+from louver.models.workers import HERE, Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class PruneOptions:
     compressed: bool = False
     norm: Norm = "l2"
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
+    def plan(self, checkpoint: Checkpoint, workers: Workers = HERE) -> Plan:
         """Prunes the weights along their contracted axes. Raises ValueError if `analyze` finds nothing to prune."""
         return prune_plan(checkpoint, analyze(checkpoint.path, self.choice, self.pattern), self)
 

@@ -7,26 +7,27 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
 import louver
-from louver.formats.checkpoint import Checkpoint, CheckpointFile, open_checkpoint
+from louver.formats.checkpoint import Checkpoint, open_checkpoint
 from louver.formats.index import Index
 from louver.formats.regular import TOKEN_DIGITS, RegularFile, Target
-from louver.formats.schema import Form, SparseForm
-from louver.formats.writer import FileWriter, arranged, writing
+from louver.formats.writer import arranged
 from louver.models.config_after import config_after
 from louver.models.evidence.config import NAME, read_config
-from louver.models.journal import Journal, Place, Run, Written, finish_moving, journal_path, refuse_others
+from louver.models.journal import Journal, Place, Run, finish_moving, journal_path, refuse_others
 from louver.models.layer_row import LayerRow
 from louver.models.output import Output, output_of
+from louver.models.shards import WriteShard
 from louver.models.source import Source
 from louver.models.stamp import Stamp
-from louver.models.steps import Copy, Step, Tally
+from louver.models.steps import Copy, Step
+from louver.models.workers import Workers, WorkersError, workers_of
 
 Progress = Callable[[float], object]
 """Called with the finished share of the bytes."""
@@ -43,8 +44,8 @@ class Plan:
 class Request(Protocol):
     """What a user asks for. Its `repr` says all that the plan depends on beside the source."""
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
-        """The steps for a checkpoint. Raises ValueError if there is nothing to do."""
+    def plan(self, checkpoint: Checkpoint, workers: Workers) -> Plan:
+        """The steps for a checkpoint. workers: read weights. Raises ValueError if there is nothing to do."""
         ...
 
 
@@ -68,13 +69,27 @@ def rewrite(
     request: Request,
     *,
     force: bool = False,
+    workers: int | str = 1,
     progress: Progress = lambda share: None,
 ) -> Rewritten:
     """Write all tensors of a checkpoint, those of the request's steps in a new form.
 
     source: a safetensors file, an index, or a folder with one of them. out: see `output_of`; it may be the source.
-    force: replace files. The same call continues an interrupted run. Raises ValueError, FormatError and OSError.
+    force: replace files. workers: see `workers_of`; a shard is written by one of them. The same call continues an
+    interrupted run, also with other workers. Raises ValueError, FormatError and OSError.
     """
+    with workers_of(workers) as them:
+        return _rewrite(source, out, request, force, them, progress)
+
+
+def _rewrite(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    request: Request,
+    force: bool,
+    workers: Workers,
+    progress: Progress,
+) -> Rewritten:
     source, out = (_named(path) for path in (source, out))
     asked = _digits(louver.__version__, str(source.resolve()), str(out.resolve()), repr(request))
     finished = finish_moving(out)
@@ -84,8 +99,8 @@ def rewrite(
         assert journal.run is not None
         # A file that replaced its source has another source now.
         if journal.run.request == asked and output.target.exists() and checkpoint.path.samefile(output.target):
-            return _result(output, journal, ())
-    planned = request.plan(checkpoint)
+            return _result(checkpoint, output, journal, ())
+    planned = request.plan(checkpoint, workers)
     if source.is_dir():
         output = output.with_texts(_texts_after(checkpoint, planned.steps))
     files = [repr(file.identity) for file in checkpoint.files]
@@ -95,26 +110,27 @@ def rewrite(
     for journal in finished:
         assert journal.run is not None
         if journal.run.key == key:
-            return _result(output, journal, notes)
-    journal = _Run(checkpoint, output, planned, progress).write(Run(key, asked, output.names), force)
-    return _result(output, journal, notes)
+            return _result(checkpoint, output, journal, notes)
+    journal = _Run(checkpoint, output, planned, workers, progress).write(Run(key, asked, output.names), force)
+    return _result(checkpoint, output, journal, notes)
 
 
 class _Run:
     """One run: the plan's steps for every tensor, and the files that it writes."""
 
-    def __init__(self, checkpoint: Checkpoint, output: Output, plan: Plan, progress: Progress) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, output: Output, plan: Plan, workers: Workers, progress: Progress
+    ) -> None:
         self.checkpoint = checkpoint
-        self.source = Source.of(checkpoint)
         self.output = output
         self.plan = plan
+        self.workers = workers
         self.progress = progress
+        self.sizes = {name: tensor.nbytes for name, tensor in checkpoint.tensors.items()}
         self.steps: dict[str, Step] = {
             name: plan.steps.get(name) or Copy(tensor.form) for name, tensor in checkpoint.tensors.items()
         }
         self.index = self._index()
-        self.total = sum(tensor.nbytes for tensor in checkpoint.tensors.values()) or 1
-        self.done = 0
 
     def write(self, run: Run, force: bool) -> Journal:
         """Write the files, and give them their names. Returns the closed journal."""
@@ -140,9 +156,8 @@ class _Run:
                 if journal is not None:
                     journal.close(keep=journal.run is not None)
                 raise
-            except Exception:
-                if journal is not None and journal.sealed is not None and journal.is_moving:
-                    # Some files have their final names; the rest is left for the next run.
+            except Exception as error:
+                if journal is not None and _is_kept(journal, error):
                     journal.close(keep=True)
                     raise
                 # The next run would fail in the same way. Only an interrupted run can continue.
@@ -184,10 +199,7 @@ class _Run:
                 held.enter_context(targets[name].fill_part(key, content))
             else:
                 _copy(content, held.enter_context(targets[name].open_part(key)), targets[name])
-        for file, shard in zip(self.checkpoint.files, self.output.shards, strict=True):
-            forms = {name: self.steps[name].form for name in file.tensors}
-            writer = held.enter_context(writing(targets[shard], key, forms, file.metadata))
-            self._write_file(file, writer, journal)
+        self._write_shards(targets, journal, held)
         if self.index is not None:
             assert self.output.index is not None
             held.enter_context(targets[self.output.index].fill_part(key, self.index.text().encode()))
@@ -195,31 +207,23 @@ class _Run:
             with file.open():
                 """Raises an error if the file changed since it was read."""
 
-    def _write_file(self, file: CheckpointFile, writer: FileWriter, journal: Journal) -> None:
-        forms: dict[str, Form] = {}
-        for name, tensor in file.tensors.items():
-            written = journal.written.get(name)
-            if written is None or not self._is_current(writer, written):
-                written = self._write_tensor(writer, name)
-                journal.add(written)
-            forms[name] = _counted(self.steps[name].form, written)
-            self.done += tensor.nbytes
-            self.progress(self.done / self.total)
-        writer.seal(forms)
-
-    def _is_current(self, writer: FileWriter, written: Written) -> bool:
-        """Whether an interrupted run wrote the tensor, and from what the source holds now."""
-        step = self.steps[written.name]
-        return writer.has(written.name, written.crc32) and written.source == self.source.checksums(
-            (written.name, *step.reads)
-        )
-
-    def _write_tensor(self, writer: FileWriter, name: str) -> Written:
-        step, tally = self.steps[name], Tally()
-        writer.write(name, step.pieces(self.source, name, tally))
-        crc32 = writer.checksums(name)
-        read = crc32 if isinstance(step, Copy) else self.source.checksums((name, *step.reads))
-        return Written(name, crc32, step.form.nbytes, read, tally.negative_zeros, step.row(name, tally))
+    def _write_shards(self, targets: Mapping[str, Target], journal: Journal, held: ExitStack) -> None:
+        assert journal.run is not None
+        source, run = Source.of(self.checkpoint.files), (journal.path, journal.run.key)
+        tasks = [
+            WriteShard.of(file, source, self.steps, targets[shard], run, journal.written)
+            for file, shard in zip(self.checkpoint.files, self.output.shards, strict=True)
+        ]
+        self.workers.everywhere(tasks[0].seen)
+        total, complete = sum(self.sizes.values()) or 1, 0
+        with closing(self.workers.each(tasks)) as finished:
+            for number, facts in finished:
+                for written in facts:
+                    if journal.written.get(written.name) != written:
+                        journal.add(written)
+                    complete += self.sizes[written.name]
+                    self.progress(complete / total)
+                held.enter_context(tasks[number].hold(journal.written))
 
 
 def _texts_after(checkpoint: Checkpoint, steps: Mapping[str, Step]) -> dict[str, bytes]:
@@ -232,6 +236,13 @@ def _texts_after(checkpoint: Checkpoint, steps: Mapping[str, Step]) -> dict[str,
     forms = {name: steps[name].form if name in steps else each.form for name, each in checkpoint.tensors.items()}
     after = config_after(config.fields, forms)
     return {} if after == config.fields else {NAME: (json.dumps(after, indent=2) + "\n").encode()}
+
+
+def _is_kept(journal: Journal, error: Exception) -> bool:
+    """Whether unfinished files are left for the next run: some have their final names, or the workers alone failed."""
+    if journal.sealed is not None:
+        return journal.is_moving
+    return isinstance(error, WorkersError) and bool(journal.written)
 
 
 def _named(path: str | os.PathLike[str]) -> Path:
@@ -265,12 +276,9 @@ def _copy(path: Path, part: FileIO, target: Target) -> None:
     target.adopt(part)
 
 
-def _counted(form: Form, written: Written) -> Form:
-    return replace(form, negative_zeros_dropped=written.dropped) if isinstance(form, SparseForm) else form
-
-
-def _result(output: Output, journal: Journal, notes: tuple[str, ...]) -> Rewritten:
-    written = journal.written.values()
+def _result(checkpoint: Checkpoint, output: Output, journal: Journal, notes: tuple[str, ...]) -> Rewritten:
+    # Workers end in any order.
+    written = [journal.written[name] for name in checkpoint.tensors]
     rows = tuple(tensor.row for tensor in written if tensor.row is not None)
     copied = tuple(tensor.name for tensor in written if tensor.row is None)
     return Rewritten(output.target, rows, copied, sum(tensor.nbytes for tensor in written), notes)

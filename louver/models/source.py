@@ -10,20 +10,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.checkpoint import Checkpoint, CheckpointFile, StoredTensor, TensorReader
+from louver.formats.checkpoint import CheckpointFile, StoredTensor, TensorReader
 from louver.formats.schema import crc32_text
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A checkpoint's tensors and their files by name."""
+    """Tensors of a checkpoint's files and these files, by the tensors' names."""
 
     tensors: Mapping[str, StoredTensor]
     files: Mapping[str, CheckpointFile]
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> Self:
-        return cls(checkpoint.tensors, {name: file for file in checkpoint.files for name in file.tensors})
+    def of(cls, files: Iterable[CheckpointFile]) -> Self:
+        by_name = {name: file for file in files for name in file.tensors}
+        return cls({name: file.tensors[name] for name, file in by_name.items()}, by_name)
 
     @contextmanager
     def open(self, name: str) -> Generator[tuple[TensorReader, StoredTensor]]:

@@ -21,15 +21,16 @@ def why_no_gpu() -> str | None:
     return None if fact.ok else f"no usable GPU: {fact.value}"
 
 
-def why_missing(*packages: str) -> str | None:
-    """The packages that are not installed, and what installs them."""
+def why_missing(*packages: str, target: str = "test-models") -> str | None:
+    """The packages that are not installed, and the target of make that installs them."""
     missing = [name for name in packages if find_spec(name) is None]
-    return f"no {' and no '.join(missing)}: see make test-models" if missing else None
+    return f"no {' and no '.join(missing)}: see make {target}" if missing else None
 
 
 NEEDS: dict[str, Callable[[], str | None]] = {
     "gpu": why_no_gpu,
     "cpu/torch": partial(why_missing, "torch"),
+    "cluster": partial(why_missing, "ray", target="test-ray"),
     "models": partial(why_missing, "torch", "transformers"),
 }
 """Folder below tests: the reason that its tests cannot run, None when they can."""

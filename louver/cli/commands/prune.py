@@ -24,11 +24,11 @@ RUINED = "magnitude alone ruins a language model: prune it with --method sparseg
 FACTS = ("tensor", "shape", "role", "decision", "reason")
 
 
-def prune_file(source: Path, out: Path, options: PruneOptions, force: bool) -> Result:
+def prune_file(source: Path, out: Path, options: PruneOptions, force: bool, workers: str) -> Result:
     """`louver prune` with its results as a table. Raises ValueError and OSError for unusable input."""
     form = "values and indices" if options.compressed else "dense with zeros"
     facts = {"pattern": str(options.pattern), "compressed": options.compressed}
-    done = _rewritten("pruning", source, out, options, force)
+    done = _rewritten("pruning", source, out, options, force, workers)
     if _is_language_model(source):
         done = replace(done, notes=(*done.notes, RUINED))
     return _result("prune", source, done, form, f"{options.pattern} by magnitude", facts)
@@ -43,22 +43,22 @@ def _is_language_model(source: Path) -> bool:
     )
 
 
-def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:
+def compress_file(source: Path, out: Path, options: CompressOptions, force: bool, workers: str) -> Result:
     """`louver compress` with its results as a table. Raises ValueError and OSError for unusable input."""
     facts = {"pattern": str(options.pattern), "to": options.to}
-    done = _rewritten("compressing", source, out, options, force)
+    done = _rewritten("compressing", source, out, options, force, workers)
     return _result("compress", source, done, options.to, f"{options.pattern}, compressed", facts)
 
 
-def decompress_file(source: Path, out: Path, force: bool) -> Result:
+def decompress_file(source: Path, out: Path, force: bool, workers: str) -> Result:
     """`louver decompress` with its results as a table. Raises ValueError and OSError for unusable input."""
-    done = _rewritten("decompressing", source, out, DecompressOptions(), force)
+    done = _rewritten("decompressing", source, out, DecompressOptions(), force, workers)
     return _result("decompress", source, done, "dense with zeros", "decompressed", {})
 
 
-def _rewritten(verb: str, source: Path, out: Path, request: Request, force: bool) -> Rewritten:
+def _rewritten(verb: str, source: Path, out: Path, request: Request, force: bool, workers: str) -> Rewritten:
     with progress(verb) as shown:
-        return rewrite(source, out, request, force=force, progress=shown)
+        return rewrite(source, out, request, force=force, workers=workers, progress=shown)
 
 
 def _result(kind: str, source: Path, done: Rewritten, form: str, title: str, facts: Mapping[str, Any]) -> Result:

@@ -24,6 +24,7 @@ from louver.models.output import Output, output_of
 from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
+from louver.models.workers import HERE, Workers
 from louver.torch.accuracy.calibrate import Options, calibrate, split
 from louver.torch.accuracy.distill_report import Distillation
 from louver.torch.accuracy.distilled import distill_folder
@@ -109,7 +110,7 @@ class _Request:
     given: Mapping[str, Given]
     facts: ModelFacts = field(repr=False)
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
+    def plan(self, checkpoint: Checkpoint, workers: Workers = HERE) -> Plan:
         return prune_plan(checkpoint, self.facts, self.options, self.given)
 
 

@@ -64,7 +64,7 @@ class Folder:
     ) -> None:
         """blocks: name of the list of blocks. Raises ValueError for a model that Transformers cannot load whole."""
         self.facts, self.device = facts, device
-        self._source = Source.of(checkpoint)
+        self._source = Source.of(checkpoint.files)
         config, _ = read_config(checkpoint.path.parent)
         if config.path is None or not isinstance(config.fields.get("model_type"), str):
             raise ValueError(

@@ -17,6 +17,7 @@ from louver.models.analyze import analyze
 from louver.models.given import Given, found
 from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, rewrite
+from louver.models.workers import HERE, Workers
 
 QUERY, DENSE, BIAS = "encoder.0.query.weight", "encoder.0.dense.weight", "encoder.0.dense.bias"
 
@@ -26,7 +27,7 @@ class Request:
     options: PruneOptions
     given: dict[str, Given]
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
+    def plan(self, checkpoint: Checkpoint, workers: Workers = HERE) -> Plan:
         return prune_plan(checkpoint, analyze(checkpoint.path, pattern=self.options.pattern), self.options, self.given)
 
 

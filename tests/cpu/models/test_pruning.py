@@ -19,6 +19,7 @@ from louver.formats.pattern import Pattern
 from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import Evidence, ModelFacts, Role, Scale, TensorFacts
+from louver.models.workers import HERE, Workers
 from support.sparse import bits_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Decided:
     facts: ModelFacts
     options: PruneOptions
 
-    def plan(self, checkpoint: Checkpoint) -> Plan:
+    def plan(self, checkpoint: Checkpoint, workers: Workers = HERE) -> Plan:
         return prune_plan(checkpoint, self.facts, self.options)
 
 

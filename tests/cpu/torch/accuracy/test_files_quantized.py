@@ -32,7 +32,7 @@ TWO_FOUR = PruneOptions(Pattern.parse("2:4"))
 
 def dequantized(folder: Path) -> dict[str, Any]:
     """The numbers of all tensors but scales, by name."""
-    source, facts = Source.of(open_checkpoint(folder)), analyze(folder)
+    source, facts = Source.of(open_checkpoint(folder).files), analyze(folder)
     scales = {each.scale.name for each in facts.tensors.values() if each.scale is not None}
     found: dict[str, Any] = {}
     for name, each in facts.tensors.items():

@@ -1,0 +1,118 @@
+"""Runs the tasks of a run on a cluster by Ray, which schedules and repeats them. Weights stay in files: a task is sent as a
+few kilobytes, and its facts come back.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from louver.models.workers import T, Task, Workers, WorkersError
+from louver.runtime.cache import source_hash
+
+RETRIES: Final = 20
+"""How often a task is repeated whose process or machine was lost. One that crashes its process itself ends the run."""
+
+STOP: Final = 60.0
+"""Seconds for which the end of a run waits for the processes that it ended."""
+
+
+class LostError(WorkersError):
+    """A task that Ray gave up."""
+
+
+@contextmanager
+def cluster(address: str) -> Generator[Workers]:
+    """The workers of a cluster. address: "ray" for the one that Ray finds: that of the program, of RAY_ADDRESS, of this
+    machine, or a new one on this machine; or "ray://HOST:PORT". Raises ModuleNotFoundError without Ray, and OSError.
+    """
+    ray: Any = import_module("ray")
+    if address == "ray" and ray.is_initialized():
+        yield Cluster(ray, _remote(ray))
+        return
+    ray.init(None if address == "ray" else address, logging_level=logging.ERROR, log_to_driver=False)
+    try:
+        yield Cluster(ray, _remote(ray))
+    finally:
+        ray.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster that this process is connected to. ray: the module. remote: runs a task on a machine."""
+
+    ray: Any
+    remote: Any
+
+    def each(self, tasks: Sequence[Task[T]]) -> Generator[tuple[int, Iterable[T]]]:
+        running: dict[Any, int] = {}
+        try:
+            running |= {self._send(task): number for number, task in enumerate(tasks)}
+            while running:
+                (ready, *_), _ = self.ray.wait([*running])
+                yield running.pop(ready), self._facts(ready)
+        finally:
+            for each in running:
+                self.ray.cancel(each, force=True)
+            if running:
+                self.ray.wait([*running], num_returns=len(running), timeout=STOP)
+
+    def everywhere(self, task: Task[Any]) -> None:
+        place: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+        machines = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
+        # Also where all processors are taken.
+        sent = [self._send(task, num_cpus=0, scheduling_strategy=place(each, soft=False)) for each in machines]
+        for each in sent:
+            # A machine that was lost meanwhile takes no tasks. If it comes back, each task looks again.
+            with suppress(LostError):
+                self._facts(each)
+
+    def _send(self, task: Task[Any], **options: Any) -> Any:
+        return self.remote.options(**options).remote(source_hash(), pickle.dumps(task))
+
+    def _facts(self, sent: Any) -> Any:
+        """The facts of a task. Raises its error."""
+        errors: Any = import_module("ray.exceptions")
+        try:
+            machine, facts = self.ray.get(sent)
+        except errors.RayTaskError as error:
+            raise error.cause from None
+        except errors.RayError as error:
+            raise LostError(f"Ray lost a task: {error}: the same command goes on") from error
+        if facts is None:
+            raise WorkersError(
+                f"Louver is not installed on machine {machine}, or in another version than here: install the same on all "
+                "machines"
+            )
+        return pickle.loads(facts)
+
+
+def _remote(ray: Any) -> Any:
+    """What a machine runs."""
+
+    def run(louver: str, task: bytes) -> tuple[str, bytes | None]:
+        # Functions in functions travel by value, so this one can say that the machine has no Louver, or another one.
+        import pickle
+        import platform
+
+        try:
+            from louver.runtime.cache import source_hash
+
+            if source_hash() != louver:
+                return platform.node(), None
+        except ImportError:
+            return platform.node(), None
+        from louver.models.workers import done
+
+        try:
+            return platform.node(), pickle.dumps(done(pickle.loads(task)))
+        except Exception as error:
+            error.add_note(f"(on machine {platform.node()})")
+            raise
+
+    return ray.remote(num_cpus=1, max_retries=RETRIES)(run)
