@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, NAN_PLACE, VIOLATIONS
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
@@ -61,6 +62,14 @@ class Memory(Machine[K], Protocol[K, M]):
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The values of a sparse argument, and its metadata for products of `element`."""
+        ...
+
+    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+        """The values and the codes of a sparse argument whose tiles are addressed at run time."""
+        ...
+
+    def violations(self) -> Held:
+        """The page of violations, see `louver.ir.computed`."""
         ...
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> M:
@@ -194,10 +203,24 @@ def _bind_tiles(
 ) -> BoundKernel[K, M]:
     signature, taken = kernel.signature, kernel.launch.checked
     assert isinstance(taken, Conditions), "products are bound as such"
-    check_tiles(name, taken, [argument for argument, _ in signature.metadata], call, grid)
+    sparse = [argument for argument, _ in signature.metadata]
+    check_tiles(name, taken, [*sparse, *signature.computed], call, grid)
     held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
     for argument, element in signature.metadata:
         held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
+
+    numbers = dict(with_grid(call.numbers, grid))
+    if signature.computed:
+        page = held[VIOLATIONS, "address"] = memory.violations()
+        for argument in signature.computed:
+            s = call.sparse[argument]
+            values, codes = memory.computed_operand(argument)
+            held |= {(argument, "address"): values, (argument + CODES, "address"): codes}
+            numbers |= {
+                argument + COUNT: s.rows * s.size,
+                argument + NAN: (page.address + NAN_PLACE - values.address) // s.dtype.bytes,
+                argument + COLUMNS: s.shape[-1],
+            }
 
     def made(box: BoxParameter, place: Held, numbers: Numbers) -> M:
         try:
@@ -205,7 +228,7 @@ def _bind_tiles(
         except (ValueError, DriverError) as error:
             raise UnmappableError(str(error)) from error
 
-    arguments = bind.bind_arguments(signature, with_grid(call.numbers, grid), held, made)
+    arguments = bind.bind_arguments(signature, numbers, held, made)
     x, y, z = (*grid, 1, 1)[:3]
     return BoundKernel(kernel, (x, y, z), arguments)
 

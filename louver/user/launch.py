@@ -100,6 +100,16 @@ class DeviceMemory:
             self._refuse_capture("uploaded")
         return {part: state.form(s, form, self.ordinal).held for part, form in forms.items()}
 
+    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+        s = self.call.sparse[argument]
+        state, (values, codes) = s.derived.of(TensorState), computed_forms(s)
+        if not state.has(self.ordinal, values, codes):
+            self._refuse_capture("uploaded")
+        return state.form(s, values, self.ordinal).held, state.form(s, codes, self.ordinal).held
+
+    def violations(self) -> Held:
+        return violations.page(self.ordinal)
+
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
         return encoded_map(box, place, numbers)
 

@@ -45,7 +45,7 @@ from louver.compile.lower.tiles.sums import Made, derived, summed
 from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
-from louver.compile.plan.feeds.chunks import Runs
+from louver.analysis.runs import Runs
 from louver.compile.signature import ArgumentParameter, BoxParameter, BoxSizeParameter, kernel_name, with_tails
 from louver.ir import tile as tt
 from louver.ir.refusal import source_location, unsupported

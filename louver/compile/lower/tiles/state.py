@@ -30,7 +30,7 @@ from xdsl.ir import Block as IrBlock
 
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Known, Test
 from louver.compile.plan.encode.exchange_plan import Means
-from louver.compile.plan.feeds.chunks import Runs
+from louver.analysis.runs import Runs
 from louver.ir.refusal import unsupported
 from louver.ir.tile import PointerType
 from louver.ir.tile.layout import Layout

@@ -26,7 +26,8 @@ from louver.compile.plan.encode.unit import (
     product_shape,
     warpgroup_encoding,
 )
-from louver.compile.plan.feeds.chunks import Runs, chunk_of
+from louver.analysis.runs import Runs
+from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir import tile as tt
