@@ -48,6 +48,7 @@ __all__ = [
     "prepare",
     "prune",
     "save",
+    "synchronize",
 ]
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
@@ -73,6 +74,7 @@ _HOMES = {
     "prepare": "louver.measure.ready",
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
+    "synchronize": "louver.runtime.violations",
 }
 
 # Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.

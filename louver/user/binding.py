@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, NAN_PLACE, VIOLATIONS
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VIOLATIONS
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
@@ -21,10 +21,11 @@ from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
+from louver.runtime.violations import NAN_PLACE
 from louver.user.arguments import Call, Kind
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ViewError, check_tiles
-from louver.user.checked_call import PartError
+from louver.user.checked_call import MultipleError, PartError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import schedule_of
@@ -69,7 +70,7 @@ class Memory(Machine[K], Protocol[K, M]):
         ...
 
     def violations(self) -> Held:
-        """The page of violations, see `louver.ir.computed`."""
+        """The page of violations, see `louver.runtime.violations`."""
         ...
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> M:
@@ -144,8 +145,8 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
         return _bind_product(chosen.kernel, chosen.product, call, memory)
     try:
         found = _bind_mapped(name, chosen.kernel, call, grid, memory)
-    except ViewError as error:
-        found = _with_one_given(name, call, grid, memory)
+    except (ViewError, MultipleError) as error:
+        found = _with_one_given(name, call, grid, memory) or _with_addresses(name, call, grid, memory, error)
         if found is None:
             raise chosen.refused or error from None
     except ValueError:
@@ -164,6 +165,19 @@ def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K
         except ValueError:
             continue
     return None
+
+
+def _with_addresses(
+    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], error: ViewError | MultipleError
+) -> BoundKernel[K, M] | None:
+    """The call by register tiles that compute the addresses of sparse tiles, if only the description of tiles is wrong."""
+    groups = [s.pattern.m for s in call.sparse.values()]
+    if not (error.described if isinstance(error, ViewError) else all(error.value % m == 0 for m in groups)):
+        return None
+    try:
+        return _bind_mapped(name, memory.kernel("computed"), call, grid, memory)
+    except ValueError:
+        return None
 
 
 def _bind_mapped(

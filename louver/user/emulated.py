@@ -14,7 +14,6 @@ from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part
 from louver.emulator import GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
-from louver.ir.computed import AddressError, is_violated, new_page
 from louver.ir.polynomial import Numbers
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
@@ -24,6 +23,7 @@ from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
 from louver.library.forms import TILE_PARTS, Operand, ProductForms, computed_forms, tile_form
 from louver.ptx.module import Kernel
+from louver.runtime.violations import AddressError, is_violated, new_page
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
 from louver.user.compiled import Variant

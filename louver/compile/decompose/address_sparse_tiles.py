@@ -23,8 +23,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp, TensorType, UnitAttr, UnrealizedConversionCastOp, i16, i32, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import (
+    IntegerAttr,
+    IntegerType,
+    TensorType,
+    UnitAttr,
+    UnrealizedConversionCastOp,
+    i16,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import is_zero
@@ -33,9 +42,9 @@ from louver.analysis.runs import WHOLE, Runs
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
 from louver.compile.decompose.memory import Axes, part_types
+from louver.compile.decompose.sample import Places, Samples
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
-from louver.compile.rewrite.sample import Places, Samples
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp, TruncIOp
@@ -124,7 +133,9 @@ class _Proven:
         columns = _columns(load, runs, across=across)
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
-        for piece in () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size):
+        for piece in (
+            () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
+        ):
             if width % piece == 0 and runs.moves(load, columns, piece):
                 return cls(columns, piece)
         return cls(columns, 1)
@@ -143,9 +154,7 @@ class _Tensor:
     length: SSAValue | None
 
 
-def _add_arguments(
-    function: tt.FuncOp, roots: Collection[SSAValue]
-) -> tuple[dict[SSAValue, _Tensor], frozenset[str]]:
+def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[dict[SSAValue, _Tensor], frozenset[str]]:
     """The arguments of each computed tensor. The values stand behind the pointer that they replace, with a name of no argument."""
     block, across = function.body.block, lengths_across(function)
     attributes, names = function.argument_attributes, list(function.argument_names.values())
@@ -315,7 +324,10 @@ class _Load:
         for piece in sampled:
             offset, *others = map(live, piece.offsets)
             line = self._line(make, offset)
-            faults = [make.compared(offset, "slt", 0), make.compared(line, "sgt", make.minus(self.tensor.count, self.piece))]
+            faults = [
+                make.compared(offset, "slt", 0),
+                make.compared(line, "sgt", make.minus(self.tensor.count, self.piece)),
+            ]
             if piece.after != 0:
                 faults += [
                     make.compared(line, "ne", make.add(entry, make.wide(piece.after))),
@@ -363,7 +375,9 @@ class _Load:
     def _index(self, shape: Sequence[int], dimension: int) -> SSAValue:
         """The numbers along a dimension of a tile of two dimensions."""
         start = self.samples.start
-        return insert_before(start, tt.ExpandDimsOp(insert_before(start, tt.MakeRangeOp(0, shape[dimension])), 1 - dimension))
+        return insert_before(
+            start, tt.ExpandDimsOp(insert_before(start, tt.MakeRangeOp(0, shape[dimension])), 1 - dimension)
+        )
 
     def _load(
         self, array: SSAValue, at: SSAValue, mask: SSAValue | None, other: SSAValue, shape: Sequence[int]
@@ -372,5 +386,7 @@ class _Load:
         pointers = insert_before(self.op, tt.AddPtrOp(make.whole(array, shape), make.whole(at, shape)))
         masked = (None, None) if mask is None else (make.whole(mask, shape), other)
         load = tt.LoadOp(pointers, *masked)
-        load.properties |= {name: self.op.properties[name] for name in ("cache", "evict", "isVolatile") if name in self.op.properties}
+        load.properties |= {
+            name: self.op.properties[name] for name in ("cache", "evict", "isVolatile") if name in self.op.properties
+        }
         return insert_before(self.op, load)

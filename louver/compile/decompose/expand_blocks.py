@@ -143,7 +143,9 @@ class _Expansion:
 
     def _is_of_others(self, op: Operation) -> bool:
         """Whether an operation moves or reads a block of an argument that is not expanded."""
-        described = [value for value in op.operands if _is_block(value.type) or isinstance(value.type, tt.DescriptorType)]
+        described = [
+            value for value in op.operands if _is_block(value.type) or isinstance(value.type, tt.DescriptorType)
+        ]
         return not op.regions and bool(described) and not any(value in self.views for value in described)
 
     def _known(self, op: Operation, view: View) -> None:

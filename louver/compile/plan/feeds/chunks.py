@@ -21,6 +21,7 @@ from louver.ir.tile.types import as_tensor, tensor_of
 CHUNK = "louver.chunk"
 """The attribute. It holds the dimension of neighbours, and the number of bytes."""
 
+
 def find_chunks(function: tt.FuncOp, multiples: Sequence[int]) -> None:
     """Adds the attributes in place.
 

@@ -9,7 +9,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from louver.measure.forms import Array, Call, Draw, Form, Sizes, square, wide
+from louver.measure.forms import Call, Draw, Form, Sizes, square, wide
 
 PAGE = 16
 EXPERTS = 3
@@ -129,7 +129,7 @@ def first_operand(
     w_at = w + row[:, None] * w_row + k[None, :]
     x_at = x + k[:, None] * x_row + n[None, :]
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    for step in range(0, tl.cdiv(K, BK)):
+    for step in range(tl.cdiv(K, BK)):
         left = K - step * BK
         if AT == "unmasked":
             one = tl.load(w_at, mask=(m < M)[:, None], other=0.0)
@@ -204,56 +204,54 @@ def _columns(draw: Draw, s: Sizes, *, at: str) -> Call:
 
 
 @triton.jit
-def blocks_of(
-    y, x, w, starts, M, N, K, AT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+def described_from(
+    y, x, w, starts, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip
-    """y [M, N] = x [M, K] by w [rows, K]ᵀ, rows from starts[0] on. AT: "descriptor", "block pointer" or a block pointer that
-    walks K "backward".
-    """
-    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
+    """y [M, N] = x [M, K] by w [rows, K]ᵀ through a descriptor, rows from starts[0] on."""
     first = tl.load(starts)
-    m = pid_m * BM + tl.arange(0, BM)
-    n = pid_n * BN + tl.arange(0, BN)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    column = tl.program_id(1) * BN
+    n = column + tl.arange(0, BN)
+    weights = tl.make_tensor_descriptor(w, [first + N, K], [K, 1], [BN, BK])
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    steps = tl.cdiv(K, BK)
-    if AT == "descriptor":
-        weights = tl.make_tensor_descriptor(w, [first + N, K], [K, 1], [BN, BK])
-    else:
-        begin = (steps - 1) * BK if AT == "backward" else 0
-        at = tl.make_block_ptr(w, (first + N, K), (K, 1), (first + pid_n * BN, begin), (BN, BK), (1, 0))
-    for step in range(steps):
-        start = (steps - 1 - step) * BK if AT == "backward" else step * BK
+    for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
         one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
-        if AT == "descriptor":
-            two = weights.load([first + pid_n * BN, start])
-        else:
-            two = tl.load(at, boundary_check=(0, 1), padding_option="zero")
-            at = tl.advance(at, (0, -BK if AT == "backward" else BK))
-        total = tl.dot(one, two.T, total)
+        total = tl.dot(one, weights.load([first + column, start]).T, total)
     tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
-def _blocks(draw: Draw, s: Sizes, *, at: str, first: int) -> Call:
+def _described(draw: Draw, s: Sizes, *, first: int) -> Call:
     x, w = draw.dense(s.m, s.k), draw.pruned(s.n + 2 * first, s.k)
     return Call(
-        {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "starts": np.array([first], np.int32), "AT": at},
+        {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "starts": np.array([first], np.int32)},
         lambda: {"y": wide(x) @ wide(w)[first : first + s.n].T},
     )
 
 
-def _form(name: str, kernel: Any, build: Any, small: Sizes = Sizes(40, 56, 144, 32, 32, 64), **kept: Any) -> Form:
+SMALL = Sizes(40, 56, 144, 32, 32, 64)
+
+
+def _form(name: str, kernel: Any, build: Any, small: Sizes = SMALL, **kept: Any) -> Form:
     return Form(name, kernel, build, small, square(2048, (128, 128, 64)), **kept)
-
-
-def _times(rows: Array) -> Array:
-    return rows
 
 
 FORMS: tuple[Form, ...] = (
     *(
         _form(f"rows {at}", rows_by, partial(_rows, at=at))
-        for at in ("listed", "paged", "begun", "wrapped", "turned", "flat", "masked", "backward", "blocks", "pieces", "far")
+        for at in (
+            "listed",
+            "paged",
+            "begun",
+            "wrapped",
+            "turned",
+            "flat",
+            "masked",
+            "backward",
+            "blocks",
+            "pieces",
+            "far",
+        )
     ),
     _form("columns bounded", rows_by, partial(_rows, at="bounded", first=32, end=128)),
     _form("columns bounded at pieces", rows_by, partial(_rows, at="bounded", first=16, end=100)),
@@ -262,7 +260,12 @@ FORMS: tuple[Form, ...] = (
     _form("rows listed, e4m3", rows_by, partial(_rows, at="listed", element="e4m3"), Sizes(40, 56, 320, 32, 32, 128)),
     _form("rows listed, bf16", rows_by, partial(_rows, at="listed", element="bf16"), tolerance=2.0**-5),
     *(_form(f"first operand {at}", first_operand, partial(_first, at=at)) for at in ("listed", "masked", "unmasked")),
-    _form("first operand listed, warpgroups", first_operand, partial(_first, at="listed"), Sizes(140, 40, 144, 128, 32, 64)),
+    _form(
+        "first operand listed, warpgroups",
+        first_operand,
+        partial(_first, at="listed"),
+        Sizes(140, 40, 144, 128, 32, 64),
+    ),
     *(_form(f"columns {at}", columns_by, partial(_columns, at=at)) for at in ("plain", "listed", "wrapped", "paged")),
-    *(_form(f"{at} from a loaded row", blocks_of, partial(_blocks, at=at, first=5)) for at in ("descriptor", "block pointer", "backward")),
+    _form("descriptor from a loaded row", described_from, partial(_described, first=5)),
 )

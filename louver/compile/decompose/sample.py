@@ -14,20 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, cast
+from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType, i32, i64
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.passages import end_of
-from louver.compile.canonical.propagate_sparsity import encoding_of, is_address
+from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
 from louver.compile.rewrite.tile_numbers import TileNumbers, like, shape_of
 from louver.ir import tile as tt
-from louver.ir.arith import ExtSIOp
 from louver.ir.refusal import unsupported
 from louver.ir.splat import first_of, is_splat
 from louver.ir.tile.types import as_tensor, element_of, tensor_of
@@ -95,7 +94,11 @@ class Samples:
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
                 number, element = first_of(numbers), tensor_of(value).element_type
                 make = TileNumbers(owner)
-                return make.constant(number, element) if isinstance(number, int) else make.filled(number, element, places.shape)
+                return (
+                    make.constant(number, element)
+                    if isinstance(number, int)
+                    else make.filled(number, element, places.shape)
+                )
             case tt.ExpandDimsOp():
                 axis = owner.axis.value.data
                 return self.at(owner.src, places.of([*places.indices[:axis], *places.indices[axis + 1 :]]))
@@ -186,7 +189,9 @@ class Samples:
         if not isinstance(loop, scf.ForOp):
             if isinstance(loop, tt.FuncOp):
                 return TileNumbers(self.start).constant(0, i64)
-            raise unsupported("a loop without a count may not carry the address of a sparse tile", cast(Operation, loop))
+            raise unsupported(
+                "a loop without a count may not carry the address of a sparse tile", cast(Operation, loop)
+            )
         index = value.index - 1
         first = self._carried(loop, self.at(loop.iter_args[index], places), value, places)
         loop = cast(scf.ForOp, block.parent_op())
