@@ -26,6 +26,7 @@ from typing import cast
 from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
+    StringAttr,
     TensorType,
     UnitAttr,
     UnrealizedConversionCastOp,
@@ -271,8 +272,11 @@ class _Load:
         steps = range(0, self.entry, self.piece)
         found = self._found(row, begin, [(make.add(begin, each) if each else begin, each) for each in steps], shape)
         make = TileNumbers(self.op)
-        places = [make.whole(each, shape) for each in (self.tensor.flag, make.constant(1), found.wrong)]
-        insert(self.op, tt.StoreOp(operands=places), self.op)
+        # Several threads may report at once.
+        flag, one, wrong = (make.whole(each, shape) for each in (self.tensor.flag, make.constant(1), found.wrong))
+        kind = {"kind": StringAttr("or"), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
+        report = tt.AtomicRMWOp.build(operands=[flag, one, [wrong]], properties=kind, result_types=[one.type])
+        insert(self.op, report, self.op)
         held = make.both(make.compared(found.line, "sge", 0), make.compared(found.line, "slt", self.tensor.count))
         shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)
         word = make.shifted(found.line, self.entry.bit_length() - 1)

@@ -88,7 +88,9 @@ def adapter_up(
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
-    one = tl.load(x + (begin + row)[:, None] * R + k[None, :], mask=(row < length)[:, None] & (k < R)[None, :], other=0.0)
+    one = tl.load(
+        x + (begin + row)[:, None] * R + k[None, :], mask=(row < length)[:, None] & (k < R)[None, :], other=0.0
+    )
     at = w + adapter * w_adapter + (SLICE + n)[None, :] * R + k[:, None]
     two = tl.load(at, mask=(n < N)[None, :] & (k < R)[:, None], other=0.0)
     out = y + (begin + row)[:, None] * N + n[None, :]
@@ -204,7 +206,17 @@ def _convolution(draw: Draw, s: Sizes, *, flat: bool) -> Call:
         return {"y": sum(parts[1:], parts[0]).reshape(spots, s.n)}
 
     return Call(
-        {"y": np.empty((spots, s.n), np.float16), "x": x, "w": w, "M": spots, "N": s.n, "C": channels, "SIDE": SIDE, "TAPS": TAPS, "FLAT": flat},
+        {
+            "y": np.empty((spots, s.n), np.float16),
+            "x": x,
+            "w": w,
+            "M": spots,
+            "N": s.n,
+            "C": channels,
+            "SIDE": SIDE,
+            "TAPS": TAPS,
+            "FLAT": flat,
+        },
         expected,
         grid=(-(-spots // s.BM), -(-s.n // s.BN)),
         operations=2.0 * spots * s.n * channels * TAPS * TAPS,
@@ -324,7 +336,9 @@ def each_chunk(
         c_at += BK
         w_at += BK
         d_at += BK
-    tl.store(y + head * y_head + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
+    tl.store(
+        y + head * y_head + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N)
+    )
 
 
 def _chunks(draw: Draw, s: Sizes) -> Call:
@@ -376,7 +390,15 @@ def _template(draw: Draw, s: Sizes, *, sparse: str) -> Call:
     a, b = draw.dense(s.m, s.k), draw.dense(s.n, s.k)
     a, b = (draw.pruned(s.m, s.k), b) if sparse == "A" else (a, draw.pruned(s.n, s.k))
     return Call(
-        {"A": a, "B": b, "out": np.empty((s.m, s.n), np.float32), "stride_am": s.k, "stride_bn": s.k, "GROUP": 2, "EVEN": False},
+        {
+            "A": a,
+            "B": b,
+            "out": np.empty((s.m, s.n), np.float32),
+            "stride_am": s.k,
+            "stride_bn": s.k,
+            "GROUP": 2,
+            "EVEN": False,
+        },
         lambda: {"out": np.maximum(wide(a) @ wide(b).T, 0)},
         outputs=("out",),
         sparse=(sparse,),
@@ -437,7 +459,9 @@ def tiles_of_ranks(
     for step in range(tl.cdiv(K, BK)):
         inside = k[None, :] < K - step * BK
         total = tl.dot(
-            tl.load(x_at, mask=(m < M)[:, None] & inside, other=0.0), tl.load(w_at, mask=(n < N)[:, None] & inside, other=0.0).T, total
+            tl.load(x_at, mask=(m < M)[:, None] & inside, other=0.0),
+            tl.load(w_at, mask=(n < N)[:, None] & inside, other=0.0).T,
+            total,
         )
         x_at += BK
         w_at += BK
@@ -455,7 +479,9 @@ def _ranks(draw: Draw, s: Sizes) -> Call:
 SMALL = Sizes(40, 56, 144, 32, 32, 64)
 
 
-def _form(name: str, kernel: Any, build: Any, small: Sizes = SMALL, large: tuple[int, int, int] = (128, 128, 64), **kept: Any) -> Form:
+def _form(
+    name: str, kernel: Any, build: Any, small: Sizes = SMALL, large: tuple[int, int, int] = (128, 128, 64), **kept: Any
+) -> Form:
     return Form(name, kernel, build, small, square(2048, large), **kept)
 
 
