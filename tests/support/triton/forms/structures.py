@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -479,20 +480,24 @@ def _ranks(draw: Draw, s: Sizes) -> Call:
 SMALL = Sizes(40, 56, 144, 32, 32, 64)
 
 
-def _form(
-    name: str, kernel: Any, build: Any, small: Sizes = SMALL, large: tuple[int, int, int] = (128, 128, 64), **kept: Any
-) -> Form:
-    return Form(name, kernel, build, small, square(2048, large), **kept)
+def _form(name: str, kernel: Any, build: Any, small: Sizes = SMALL, large: Sizes | None = None, **kept: Any) -> Form:
+    return Form(name, kernel, build, small, square(2048, (128, 128, 64)) if large is None else (large,), **kept)
 
+
+DOWN, UP, TAPPED = (
+    Sizes(4096, 16, 4096, 16, 16, 64),
+    Sizes(4096, 4096, 64, 64, 128, 64),
+    Sizes(16384, 256, 256, 128, 128, 64),
+)
 
 FORMS: tuple[Form, ...] = (
-    _form("adapters down", adapter_down, partial(_down, parts=1), Sizes(40, 16, 144, 16, 16, 64)),
-    _form("adapters down in parts", adapter_down, partial(_down, parts=2), Sizes(40, 16, 208, 16, 16, 64)),
-    _form("adapters up", adapter_up, partial(_up, first=0), Sizes(40, 56, 64, 16, 32, 64)),
-    _form("adapters up in slices", adapter_up, partial(_up, first=24), Sizes(40, 56, 32, 16, 32, 32)),
+    _form("adapters down", adapter_down, partial(_down, parts=1), Sizes(40, 16, 144, 16, 16, 64), DOWN),
+    _form("adapters down in parts", adapter_down, partial(_down, parts=2), Sizes(40, 16, 208, 16, 16, 64), DOWN),
+    _form("adapters up", adapter_up, partial(_up, first=0), Sizes(40, 56, 64, 16, 32, 64), UP),
+    _form("adapters up in slices", adapter_up, partial(_up, first=24), Sizes(40, 56, 32, 16, 32, 32), replace(UP, k=32, BK=32)),
     _form("jagged batch", jagged, _jagged),
-    _form("convolution", convolution, partial(_convolution, flat=False), Sizes(40, 24, 80, 32, 32, 64)),
-    _form("convolution, flat", convolution, partial(_convolution, flat=True), Sizes(40, 24, 32, 32, 32, 64)),
+    _form("convolution", convolution, partial(_convolution, flat=False), Sizes(40, 24, 80, 32, 32, 64), TAPPED),
+    _form("convolution, flat", convolution, partial(_convolution, flat=True), Sizes(40, 24, 32, 32, 32, 64), TAPPED),
     _form("loss over words", loss_over_words, _loss, tolerance=2.0**-9),
     _form("groups in turn", grouped_in_turn, _grouped),
     _form("chunks of heads", each_chunk, _chunks),
