@@ -11,8 +11,6 @@ import pytest
 
 import louver
 
-pytestmark = pytest.mark.usefixtures("torch")
-
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
@@ -23,6 +21,8 @@ from louver.measure.forms import Form, bind
 from support.device_products import to_numpy, to_torch
 from support.triton.forms.find import forms
 from support.triton.results import check
+
+pytestmark = pytest.mark.usefixtures("torch")
 
 FORMS = [form for file in ("addresses", "structures") for form in forms(file).values()]
 
