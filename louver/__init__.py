@@ -50,6 +50,7 @@ __all__ = [
     "prune",
     "save",
     "sparsify",
+    "synchronize",
 ]
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
@@ -76,6 +77,7 @@ _HOMES = {
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
     "sparsify": "louver.library.sparsify",
+    "synchronize": "louver.runtime.violations",
 }
 
 # Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.

@@ -61,3 +61,21 @@ def end_of(block: Block) -> Operation:
     last = block.last_op
     assert last is not None
     return last
+
+
+def root_of(pointer: SSAValue) -> SSAValue | None:
+    """The argument of a function from which a pointer, descriptor or tensor of pointers is made; None if there is none."""
+    seen, pending = set[SSAValue](), [pointer]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if sources := came_from(value):
+            pending += sources
+        elif isinstance(owner, Operation):
+            pending += owner.operands[:1]
+        elif not isinstance(owner.parent_op(), scf.ForOp):
+            return value
+    return None

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.compile.tiles import CompiledTiles, compile_tiles
@@ -47,6 +48,7 @@ class Choice:
     ctas: the largest number of CTAs on an SM; None for as many as fit by their registers.
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
     boxes: whether bulk copies may bring tiles, for register tiles.
+    computed: whether register tiles address all sparse tiles at run time.
     """
 
     schedule: Callable[[ProductNest], Schedule]
@@ -58,6 +60,7 @@ class Choice:
     ctas: int | None = None
     refused: str | None = None
     boxes: bool = True
+    computed: bool = False
     line: Callable[[str], str | None] = lambda place: None
 
     def product(self, reading: Reading) -> CompiledKernel | ValueError:
@@ -78,7 +81,10 @@ class Choice:
             return self._quoted(error)
         self._mark(module)
         try:
-            made = compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes, ctas=self.ctas)
+            computed = self._sparse(module) if self.computed else None
+            made = compile_tiles(
+                module, self.target, warps=self.warps, boxes=self.boxes, ctas=self.ctas, computed=computed
+            )
             return CompiledKernel(made, str(refusal))
         except UnsupportedKernelError as found:
             error = found.quoted(self.line)
@@ -90,6 +96,11 @@ class Choice:
 
     def _quoted(self, error: ValueError) -> ValueError:
         return error.quoted(self.line) if isinstance(error, UnsupportedKernelError) else error
+
+    @staticmethod
+    def _sparse(module: ModuleOp) -> frozenset[str]:
+        functions = [each for each in module.body.ops if isinstance(each, FuncOp)]
+        return frozenset(name for function in functions for name in marked_sparse(function))
 
     def _mark(self, module: ModuleOp) -> None:
         for function in module.body.ops:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from louver.ir.computed import CODES
 from louver.ir.polynomial import Size
 from louver.isa.tensormap import SwizzleBytes
 
@@ -304,3 +305,8 @@ class Signature:
         """The sparse arguments of register tiles, with the element types for which their metadata is laid out."""
         parameters = (each for each in self.parameters if isinstance(each, ArgumentParameter))
         return tuple((each.argument, each.element) for each in parameters if each.part == "metadata")
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The sparse arguments whose tiles are addressed at run time."""
+        return tuple(each.argument.removesuffix(CODES) for each in self.parameters if each.argument.endswith(CODES))

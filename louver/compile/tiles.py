@@ -26,9 +26,10 @@ from louver.compile.canonical.canonicalize import (
 )
 from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.join_choices import join_choices
-from louver.compile.canonical.propagate_sparsity import encoding_of
+from louver.compile.canonical.propagate_sparsity import encoding_of, marked_sparse
 from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.condition_attributes import conditions
+from louver.compile.decompose.address_sparse_tiles import address_sparse_tiles
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
 from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
@@ -64,7 +65,7 @@ from louver.compile.signature import (
     with_tails,
 )
 from louver.ir.conditions import NO_CONDITIONS, Conditions, DenseView, SparseView
-from louver.ir.refusal import unsupported
+from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
@@ -92,7 +93,7 @@ class CompiledTiles:
     encoded: with an encoding in the type of each tile.
     checked: the facts that a launch must check.
     dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
-    boxes, ctas, registers, ahead, gaps: the arguments of `compile_tiles`.
+    boxes, ctas, registers, ahead, gaps, computed: the arguments of `compile_tiles`.
     """
 
     target: Target
@@ -109,6 +110,7 @@ class CompiledTiles:
     registers: int | None = None
     ahead: bool = True
     gaps: bool = False
+    computed: frozenset[str] = frozenset()
 
     @property
     def kernel(self) -> Kernel:
@@ -172,6 +174,7 @@ class TilesState(State):
     registers: registers of a thread; None where they are not known yet.
     ahead: whether operands may be computed one step ahead.
     gaps: whether rows of sparse tensors may have gaps.
+    computed: sparse arguments whose tiles are addressed at run time.
     way: how operands reach dots.
     arguments: the origin of each argument.
     parameters: parameters of the launch.
@@ -188,6 +191,7 @@ class TilesState(State):
     registers: int | None = None
     ahead: bool = True
     gaps: bool = False
+    computed: frozenset[str] = frozenset()
     way: Way = WAYS[0]
     arguments: Sequence[Group] = ()
     parameters: tuple[ArgumentParameter, ...] = ()
@@ -221,6 +225,15 @@ def _read_parameters(state: TilesState) -> object:
     state.parameters = tuple(read_parameters(state.kernel, state.arguments))
     state.views, state.dense_views = read_views(state.kernel), read_dense_views(state.kernel)
     return state.parameters, state.views, state.dense_views
+
+
+def _address_sparse_tiles(state: TilesState) -> None:
+    added, groups = address_sparse_tiles(state.kernel, state.computed), iter(state.arguments)
+    found: list[Group] = []
+    for argument, name in state.kernel.argument_names.items():
+        part: Part = "address" if isinstance(argument.type, PointerType) else "value"
+        found.append((name, part, None) if name in added else next(groups))
+    state.arguments = found
 
 
 def _decompose(state: TilesState) -> None:
@@ -337,6 +350,7 @@ DECOMPOSE: tuple[Pass[TilesState], ...] = (
     JOIN_EQUAL_INTEGERS,
     Pass("read-arguments", _read_arguments),
     MAKE_HOST_DESCRIPTORS,
+    Pass("address-sparse-tiles", _address_sparse_tiles),
     TURN_ACROSS,
     on_module(describe_sparse_tiles),
     Pass("read-parameters", _read_parameters),
@@ -387,6 +401,7 @@ def compile_tiles(
     registers: int | None = None,
     ahead: bool = True,
     gaps: bool = False,
+    computed: frozenset[str] | None = None,
     watch: Watch | None = None,
 ) -> CompiledTiles:
     """Lowers tile IR to PTX by `PASSES`. Operands use the first of `WAYS` with which the kernel fits shared memory.
@@ -399,6 +414,7 @@ def compile_tiles(
     ahead: whether operands may be computed one step ahead, into a second slot.
     gaps: whether rows of a sparse tensor's values may have gaps. Its sizes in the kernel are then those of the tensor, which
         give the length of its metadata.
+    computed: sparse arguments whose tiles are addressed at run time; None for those whose tiles cannot be described.
     watch: receives the result of each pass; by default the dump that the environment asks for.
 
     Raises UnsupportedKernelError, with operation and source line, for an operation that cannot be lowered. Raises
@@ -408,8 +424,8 @@ def compile_tiles(
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
     watch = watch or Dump.of(tile_ir, names(PASSES), "tiles-")
-    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead, gaps)
-    run_passes(DECOMPOSE, plain, watch)
+    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead, gaps, computed or frozenset())
+    plain = _decomposed(plain, watch, fixed=computed is not None)
     decomposed = plain.module
     run_passes(DESCRIBE, plain, watch)
     for way in WAYS:
@@ -427,7 +443,38 @@ def compile_tiles(
     made = CompiledTiles(
         machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, taken, state.dense
     )
-    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead, gaps=gaps)
+    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead, gaps=gaps, computed=plain.computed)
+
+
+def _decomposed(state: TilesState, watch: Watch, *, fixed: bool) -> TilesState:
+    """The kernel without sparse types. fixed: whether the state names the arguments whose tiles are addressed at run time."""
+    found = replace(state)
+    try:
+        run_passes(DECOMPOSE, found, watch)
+        return found
+    except UnsupportedKernelError as error:
+        sparse = marked_sparse(state.kernel)
+        if fixed or state.gaps or not sparse:
+            raise
+        refusal = error
+    computed = frozenset(
+        each for each in sparse if len(sparse) == 1 or not _decomposes(replace(state, computed=sparse - {each}))
+    )
+    found = replace(state, computed=computed or sparse)
+    try:
+        run_passes(DECOMPOSE, found, watch)
+        return found
+    except UnsupportedKernelError as error:
+        refusal.add_note(f"At an address that is computed: {error}")
+        raise refusal from None
+
+
+def _decomposes(state: TilesState) -> bool:
+    try:
+        run_passes(DECOMPOSE, state)
+        return True
+    except UnsupportedKernelError:
+        return False
 
 
 Group = tuple[str, Part, int | None]

@@ -25,7 +25,7 @@ from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, pick
 from louver.formats.pattern import LIFTED
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
-from louver.isa.metadata import PADDING_CODE
+from louver.isa.metadata import ENTRY_CODES, PADDING_CODE
 from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.boxes import METADATA_SLACK, Held
@@ -224,6 +224,37 @@ class TileMetadata(Form):
         launch = prepack_into(view(s.indices).address, _matrices(s), self.element, ("rows", to))
         launch.ready(s.device or 0, stream)
         return functools.partial(launch.send, s.device or 0, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Codes(Form):
+    """The codes of all groups, one row after the other without gaps, 4 bits each, as uint16.
+
+    Kernels that compute the addresses of tiles read them. Two words of legal codes follow.
+    """
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return 2 * (-(-s.rows * self._groups(s) // ENTRY_CODES) + 2)
+
+    def host(self, s: SparseTensor) -> NDArray[np.uint16]:
+        groups = self._groups(s)
+        each = np.stack([s.indices & 15, s.indices >> 4], -1).reshape(s.rows, -1)[:, :groups].reshape(-1)
+        whole = np.full(2 * self.nbytes(s), PADDING_CODE, np.uint8)
+        whole[: each.size] = each
+        return (whole[::2] | whole[1::2] << 4).view("<u2")
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        if self._groups(s) % 2:
+            _derive_on_host(self, s, to, stream)
+            return
+        # Rows of whole bytes are stored in this order already.
+        fill_bytes(to, PADDING_CODE * 0x11, self.nbytes(s), ordinal=s.device or 0, stream=stream)
+        write_rows(to, self._groups(s) // 2, view(s.indices), stream)
+
+    @staticmethod
+    def _groups(s: SparseTensor) -> int:
+        """Groups of a row."""
+        return s.size // s.pattern.m
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,6 +521,11 @@ def tile_form(s: SparseTensor, part: Part, element: str) -> Form:
     element: name of the element type that the products multiply.
     """
     return tile_values(s) if part == "values" else TileMetadata(element)
+
+
+def computed_forms(s: SparseTensor) -> tuple[Form, Form]:
+    """The forms that a kernel reads at computed addresses: values, and codes. Raises as `tile_values`."""
+    return tile_values(s), Codes()
 
 
 def as_stored(s: SparseTensor) -> SparseTensor:

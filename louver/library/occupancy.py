@@ -152,6 +152,7 @@ def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> As
             registers=found.registers,
             ahead=ahead,
             gaps=made.gaps,
+            computed=made.computed,
         )
         if other.ctas_by_shared > made.ctas_by_shared:
             closer = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
@@ -165,7 +166,13 @@ def _with_warps(found: Assembled, machine: str | None) -> Assembled:
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
         made = compile_tiles(
-            made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes, ctas=made.ctas, gaps=made.gaps
+            made.tile,
+            made.target.name,
+            warps=2 * found.warps,
+            boxes=made.boxes,
+            ctas=made.ctas,
+            gaps=made.gaps,
+            computed=made.computed,
         )
         wider = Assembled.of(CompiledKernel(made, found.kernel.refusal), machine)
         if wider.spilled >= found.spilled:

@@ -77,7 +77,9 @@ class AutotunedKernel(JitKernel):
         if attempt is None:
             return
         attempt.ready.launch()
-        recent = LaunchedCall.of(attempt.ready.launch, attempt.sizes, attempt.call, reads, given.ordinal)
+        recent = LaunchedCall.of(
+            attempt.ready.launch, attempt.sizes, attempt.call, reads, given.ordinal, attempt.ready.page
+        )
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:

@@ -16,7 +16,14 @@ from louver.user.checked_call import CheckedCall
 
 
 class ViewError(ValueError):
-    """A kernel's sizes and strides of a sparse tensor differ from the tensor's."""
+    """A kernel's sizes and strides of a sparse tensor differ from the tensor's.
+
+    described: whether only the description is wrong, so that a kernel that computes addresses may read the tensor.
+    """
+
+    def __init__(self, text: str, *, described: bool = False) -> None:
+        super().__init__(text)
+        self.described = described
 
 
 def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: Call, grid: Sequence[int]) -> None:
@@ -59,7 +66,8 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
         if len(view.strides) == len(s.shape) == 2:
             raise ViewError(
                 f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: matrices are a number of rows apart "
-                f"that is a multiple of {WARP_ROWS} and divides {s.rows}, each of {s.size} elements, got a stride of {strides[0]}"
+                f"that is a multiple of {WARP_ROWS} and divides {s.rows}, each of {s.size} elements, got a stride of {strides[0]}",
+                described=True,
             )
         raise ViewError(
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
@@ -72,7 +80,9 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
         if stride != apart and (count > 1 or (rows and (many or view.columns == view.strides[-1]))):
             raise ViewError(
                 f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: "
-                f"{'rows' if rows else 'matrices'} are {apart} elements apart, got a stride of {stride}"
+                f"{'rows' if rows else 'matrices'} are {apart} elements apart, got a stride of {stride}",
+                # Whole rows apart, the tile is one of every few rows.
+                described=stride % s.size == 0,
             )
     if many and any(rows > held for rows, held in zip(given, shape[1:-1], strict=True)):
         raise ViewError(

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VIOLATIONS
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
@@ -20,10 +21,11 @@ from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
+from louver.runtime.violations import NAN_PLACE
 from louver.user.arguments import Call, Kind
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import ViewError, check_tiles
-from louver.user.checked_call import PartError
+from louver.user.checked_call import MultipleError, PartError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import schedule_of
@@ -61,6 +63,14 @@ class Memory(Machine[K], Protocol[K, M]):
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
         """The values of a sparse argument, and its metadata for products of `element`."""
+        ...
+
+    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+        """The values and the codes of a sparse argument whose tiles are addressed at run time."""
+        ...
+
+    def violations(self) -> Held:
+        """The page of violations, see `louver.runtime.violations`."""
         ...
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> M:
@@ -135,8 +145,8 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
         return _bind_product(chosen.kernel, chosen.product, call, memory)
     try:
         found = _bind_mapped(name, chosen.kernel, call, grid, memory)
-    except ViewError as error:
-        found = _with_one_given(name, call, grid, memory)
+    except (ViewError, MultipleError) as error:
+        found = _with_one_given(name, call, grid, memory) or _with_addresses(name, call, grid, memory, error)
         if found is None:
             raise chosen.refused or error from None
     except ValueError:
@@ -155,6 +165,19 @@ def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K
         except ValueError:
             continue
     return None
+
+
+def _with_addresses(
+    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], error: ViewError | MultipleError
+) -> BoundKernel[K, M] | None:
+    """The call by register tiles that compute the addresses of sparse tiles, if only the description of tiles is wrong."""
+    groups = [s.pattern.m for s in call.sparse.values()]
+    if not (error.described if isinstance(error, ViewError) else all(error.value % m == 0 for m in groups)):
+        return None
+    try:
+        return _bind_mapped(name, memory.kernel("computed"), call, grid, memory)
+    except ValueError:
+        return None
 
 
 def _bind_mapped(
@@ -194,10 +217,24 @@ def _bind_tiles(
 ) -> BoundKernel[K, M]:
     signature, taken = kernel.signature, kernel.launch.checked
     assert isinstance(taken, Conditions), "products are bound as such"
-    check_tiles(name, taken, [argument for argument, _ in signature.metadata], call, grid)
+    sparse = [argument for argument, _ in signature.metadata]
+    check_tiles(name, taken, [*sparse, *signature.computed], call, grid)
     held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
     for argument, element in signature.metadata:
         held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
+
+    numbers = dict(with_grid(call.numbers, grid))
+    if signature.computed:
+        page = held[VIOLATIONS, "address"] = memory.violations()
+        for argument in signature.computed:
+            s = call.sparse[argument]
+            values, codes = memory.computed_operand(argument)
+            held |= {(argument, "address"): values, (argument + CODES, "address"): codes}
+            numbers |= {
+                argument + COUNT: s.rows * s.size,
+                argument + NAN: (page.address + NAN_PLACE - values.address) // s.dtype.bytes,
+                argument + COLUMNS: s.shape[-1],
+            }
 
     def made(box: BoxParameter, place: Held, numbers: Numbers) -> M:
         try:
@@ -205,7 +242,7 @@ def _bind_tiles(
         except (ValueError, DriverError) as error:
             raise UnmappableError(str(error)) from error
 
-    arguments = bind.bind_arguments(signature, with_grid(call.numbers, grid), held, made)
+    arguments = bind.bind_arguments(signature, numbers, held, made)
     x, y, z = (*grid, 1, 1)[:3]
     return BoundKernel(kernel, (x, y, z), arguments)
 

@@ -12,6 +12,14 @@ from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 
 
+class MultipleError(ValueError):
+    """An argument is not the multiple that tiles of a sparse tensor need where a kernel describes them. value: the argument's."""
+
+    def __init__(self, text: str, value: int) -> None:
+        super().__init__(text)
+        self.value = value
+
+
 class PartError(ValueError):
     """The kernel is not a product for this call, such as for a part of a sparse tensor. Register tiles may run it."""
 
@@ -63,9 +71,10 @@ class CheckedCall:
                 )
         for argument, of in conditions.multiples:
             if int(numbers[argument]) % of:
-                raise ValueError(
+                raise MultipleError(
                     f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
-                    "with whole rows and words of metadata"
+                    "with whole rows and words of metadata",
+                    int(numbers[argument]),
                 )
         for size, step in conditions.steps:
             found = size.value(numbers)

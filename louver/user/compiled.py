@@ -36,8 +36,9 @@ class UncleanKernelError(RuntimeError):
     """A product that spills or whose `wgmma` are serialized. Smaller tiles may avoid it."""
 
 
-Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
-"""Copies that a call's alignment allows: bulk loads and stores, bulk loads, or none, not even of register tiles."""
+Variant: TypeAlias = Literal["bulk", "direct", "tiles", "computed"]
+"""Copies that a call's alignment allows: bulk loads and stores, bulk loads, or none, not even of register tiles. "computed":
+register tiles that compute the addresses of all sparse tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,9 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
         multiples=wanted.multiples,
         apart=wanted.apart,
         ctas=wanted.ctas,
-        refused=UNALIGNED if wanted.variant == "tiles" else CHOSEN if wanted.hints.family else None,
+        refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),
         boxes=wanted.variant != "tiles",
+        computed=wanted.variant == "computed",
         line=functools.partial(_line, wanted),
     )
     return compile_kernel(readings, choice)
@@ -159,6 +161,11 @@ def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
 
 UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
 """Why a product's call runs by register tiles."""
+
+ADDRESSED = "the call's tiles of a sparse tensor are not those that the kernel describes"
+"""Why a call runs by register tiles that compute addresses."""
+
+_REFUSED = {"tiles": UNALIGNED, "computed": ADDRESSED}
 
 CHOSEN = "the hint family asks for register tiles"
 """Why a call runs by register tiles at the user's request."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.schedule import Schedule
@@ -18,8 +21,9 @@ from louver.isa.tensormap import TensorMap
 from louver.library.boxes import Held, tensor_map
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
-from louver.library.forms import TILE_PARTS, Operand, ProductForms, tile_form
+from louver.library.forms import TILE_PARTS, Operand, ProductForms, computed_forms, tile_form
 from louver.ptx.module import Kernel
+from louver.runtime.violations import AddressError, is_violated, new_page
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
 from louver.user.compiled import Variant
@@ -51,14 +55,19 @@ def emulate(
     for argument, array in call.arrays.items():
         added = memory.add(argument, flat(array), offset=array.address % 16, writable=array.writable)
         held[argument] = Held(added.address, added.size)
-    found = bind_call(name, hints, call, grid, EmulatedMemory(compiled, call, sm_count, memory, held, machine(TARGET)))
+    page = new_page()
+    machine_memory = EmulatedMemory(compiled, call, sm_count, memory, held, machine(TARGET), page)
+    found = bind_call(name, hints, call, grid, machine_memory)
     dependent = found.kernel.signature.dependent
-    return run(found.kernel.kernel, found.grid, found.values, memory=memory, order=order, dependent=dependent)
+    report = run(found.kernel.kernel, found.grid, found.values, memory=memory, order=order, dependent=dependent)
+    if is_violated(page):
+        raise AddressError(name)
+    return report
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedMemory:
-    """The emulator's memory for a call. arrays: the call's arrays in it."""
+    """The emulator's memory for a call. arrays: the call's arrays in it. page: of violations."""
 
     compiled: Callable[[Kind, Variant, Schedule | None], CompiledKernel]
     call: Call
@@ -66,6 +75,7 @@ class EmulatedMemory:
     memory: GlobalMemory
     arrays: Mapping[str, Held]
     target: Target
+    page: NDArray[np.uint8] = field(default_factory=new_page)
 
     def kernel(
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
@@ -87,6 +97,18 @@ class EmulatedMemory:
             added = self.memory.add(f"{argument} {part}", tile_form(s, part, element).host(s), writable=False)
             found[part] = Held(added.address, added.size)
         return found
+
+    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+        s = self.call.sparse[argument]
+        values, codes = (
+            self.memory.add(f"{argument} {what}", form.host(s), writable=False)
+            for what, form in zip(("values", "codes"), computed_forms(s), strict=True)
+        )
+        return Held(values.address, values.size), Held(codes.address, codes.size)
+
+    def violations(self) -> Held:
+        added = self.memory.add("violations", self.page, scratch=True)
+        return Held(added.address, added.size)
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
         return tensor_map(box, place, numbers)

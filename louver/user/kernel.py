@@ -90,14 +90,16 @@ class JitKernel:
         if not call.sparse and self._is_tritons(call):
             launch_dense(self._source, hints, call, sizes)
             return
+        from louver.runtime.violations import check_violations
         from louver.user.launch import ready
 
         reads = self._source.reads
+        check_violations()
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
         for array in call.arrays.values():
             make_wait(array, stream)
         bound.launch()
-        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, reads, ordinal))
+        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, reads, ordinal, bound.page))
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)

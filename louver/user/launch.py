@@ -15,12 +15,13 @@ from louver.isa.targets import target as machine
 from louver.library.bind import packed
 from louver.library.boxes import Held, encoded_map
 from louver.library.compiled import BuiltKernel
-from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, tile_form
+from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, computed_forms, tile_form
 from louver.library.state import TensorState
 from louver.runtime.callers import callers_level
 from louver.runtime.device import device
 from louver.runtime.driver import device_context
 from louver.runtime.module import BoundLaunch, LoadedKernel
+from louver.runtime.violations import Page, page_of
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
 from louver.user.compiled import Variant, Wanted, find, loaded, target_of
@@ -32,10 +33,13 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A launch on the call's stream. It needs the call's sparse tensors alive. product: False for register tiles."""
+    """A launch on the call's stream. It needs the call's sparse tensors alive. product: False for register tiles. page: where
+    the kernel reports violations; None for a kernel that has no computed addresses.
+    """
 
     launch: BoundLaunch
     product: bool
+    page: Page | None = None
 
 
 def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
@@ -51,7 +55,8 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
             warnings.warn(f"{source.name}: {found.slower}", stacklevel=callers_level())
         pack = packed(found.kernel.signature.types, found.values)
         launch = found.kernel.kernel.bound(found.grid, pack, stream)
-        return Ready(launch, found.kernel.launch.schedule is not None)
+        page = page_of(source.name, ordinal) if found.kernel.signature.computed else None
+        return Ready(launch, found.kernel.launch.schedule is not None, page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,17 @@ class DeviceMemory:
         if not state.has(self.ordinal, *forms.values()):
             self._refuse_capture("uploaded")
         return {part: state.form(s, form, self.ordinal).held for part, form in forms.items()}
+
+    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+        s = self.call.sparse[argument]
+        state, (values, codes) = s.derived.of(TensorState), computed_forms(s)
+        if not state.has(self.ordinal, values, codes):
+            self._refuse_capture("uploaded")
+        return state.form(s, values, self.ordinal).held, state.form(s, codes, self.ordinal).held
+
+    def violations(self) -> Held:
+        page = page_of(self.source.name, self.ordinal)
+        return Held(page.address, page.data.size)
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
         return encoded_map(box, place, numbers)

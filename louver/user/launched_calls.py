@@ -11,6 +11,7 @@ from typing import Any, cast
 from louver.formats.tensor import SparseTensor
 from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
+from louver.runtime.violations import Page
 from louver.user.arguments import Call
 from louver.user.reached import Read, reads_of, unchanged
 
@@ -29,6 +30,7 @@ class LaunchedCall:
 
     first: its launch. grid: programs along each axis. meta: numbers and constants, for computed grids. sparse: its
         sparse tensors (same objects). reads: what its functions read. ordinal: the device. sent: launches by stream.
+        page: where the kernel reports violations, if it may.
     """
 
     first: BoundLaunch
@@ -37,17 +39,24 @@ class LaunchedCall:
     sparse: tuple[weakref.ref[SparseTensor], ...]
     reads: tuple[Read, ...]
     ordinal: int
+    page: Page | None = None
     sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
 
     @classmethod
     def of(
-        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, reads: tuple[Read, ...], ordinal: int
+        cls,
+        launch: BoundLaunch,
+        grid: tuple[int, ...],
+        call: Call,
+        reads: tuple[Read, ...],
+        ordinal: int,
+        page: Page | None = None,
     ) -> LaunchedCall:
         """The record of a call, without its arrays. reads: of the kernel; those of its constants are added."""
         meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
         compiled_in = reads_of(value for _, value in call.kind.constexprs)
-        return cls(launch, grid, meta, sparse, (*reads, *compiled_in), ordinal)
+        return cls(launch, grid, meta, sparse, (*reads, *compiled_in), ordinal, page)
 
     @property
     def alive(self) -> bool:
@@ -55,6 +64,8 @@ class LaunchedCall:
         return unchanged(self.reads) and all(each() is not None for each in self.sparse)
 
     def launch(self, stream: int) -> None:
+        if self.page is not None:
+            self.page.check()
         launch = self.sent.get(stream)
         if launch is None:
             launch = keep_recent(self.sent, stream, self.first.on(stream), RECENT_STREAMS)

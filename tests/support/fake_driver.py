@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from louver.library import forms
-from louver.runtime import device, driver, memory, module, tensormap, workspace
+from louver.runtime import device, driver, memory, module, tensormap, violations, workspace
 
 CACHED = (
     driver.api,
@@ -18,6 +18,7 @@ CACHED = (
     memory._kept,
     module._module,
     tensormap._encode_tiled,
+    violations._pages,
     workspace._held,
     workspace._stream,
 )
@@ -146,6 +147,9 @@ class FakeDriver:
         self._cuLaunchKernel(function, *grid, *block, config.sharedMemBytes, config.hStream, table, extra)
 
     _cuMemAllocAsync = _cuMemAlloc
+
+    def _cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
+        return self._cuMemAlloc(nbytes)
 
     def _cuLaunchKernel(self, *arguments: Any) -> None:
         # The first argument, as a kernel would read it.

@@ -179,7 +179,9 @@ class Dtype:
         return f"torch.{self.name}"
 
 
-_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_SIZES = {
+    "float16": 2, "bfloat16": 2, "float32": 4, "int8": 1, "uint8": 1, "int32": 4, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
 _DTYPES = {name: Dtype(name, nbytes) for name, nbytes in _SIZES.items()}
 
 FAR = 1 << 60

@@ -135,6 +135,7 @@ def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recor
         registers=made.registers,
         ahead=made.ahead,
         gaps=made.gaps,
+        computed=made.computed,
         watch=recorder,
     )
     return recorder, again.with_ctas(made.kernel.min_ctas)

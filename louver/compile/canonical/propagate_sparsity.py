@@ -45,6 +45,16 @@ def propagate_sparsity(module: ModuleOp) -> None:
             _give(function, _find(function, marked))
 
 
+def marked_sparse(function: tt.FuncOp) -> frozenset[str]:
+    """The names of the arguments that are sparse, by a mark or by their type."""
+    arguments = zip(function.argument_names.items(), function.argument_attributes, strict=True)
+    return frozenset(
+        name
+        for (argument, name), attributes in arguments
+        if encoding_of(argument) is not None or any(each.startswith(SPARSE_MARK) for each in attributes)
+    )
+
+
 def require_multiplied(module: ModuleOp) -> None:
     """require-multiplied: rejects a sparse tile with a use other than a dot. A warpgroup product cannot compute it."""
     for op in module.walk():

@@ -13,14 +13,16 @@ is a single value. `louver compile --emit decomposed` prints the result. docs/sp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp, TensorType, UnrealizedConversionCastOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
+from louver.compile.decompose.address_sparse_tiles import COLUMNS_OF
 from louver.compile.decompose.memory import Axes, Parts, part_types
 from louver.compile.decompose.operations import decompose_operation
 from louver.compile.rewrite.insert import begin_with, end_with, insert
@@ -127,6 +129,9 @@ class _Decomposition:
         match op:
             case scf.YieldOp() if isinstance(op.parent_op(), scf.ForOp | scf.IfOp):
                 return
+            case UnrealizedConversionCastOp():
+                columns = cast("IntegerAttr[IntegerType]", op.attributes[COLUMNS_OF]).value.data
+                self._replace(op, Parts(op.inputs[0], op.inputs[1], Axes(1 - columns, columns)))
             case scf.ForOp() if any(operands):
                 self._loop(op)
             case scf.IfOp() if any(_is_sparse_type(result.type) for result in op.results):

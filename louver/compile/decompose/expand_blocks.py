@@ -8,7 +8,7 @@ gives zero there, or NaN if the kernel asks for it. Metadata gives its padding, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.passages import came_from, end_of
+from louver.analysis.passages import came_from, end_of, root_of
 from louver.compile.rewrite.insert import begin_with, end_with
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -55,6 +55,12 @@ def expand_blocks(module: ModuleOp) -> ModuleOp:
     return copy
 
 
+def expand_views(function: tt.FuncOp, roots: Collection[SSAValue]) -> None:
+    """Expand, in place, the block pointers and descriptors of these arguments alone. Rejects the same."""
+    _Expansion(function, roots).run()
+    remove_dead(function)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A tensor in memory, and the place of a block in it. sizes, steps, first: i64 values, one for each dimension."""
@@ -72,10 +78,10 @@ def _is_block(type_: Attribute) -> bool:
 
 
 class _Expansion:
-    """Expands one function. views: the views of its block pointers and descriptors."""
+    """Expands one function. views: the views of its block pointers and descriptors. roots: their arguments; None for all."""
 
-    def __init__(self, function: tt.FuncOp) -> None:
-        self.function = function
+    def __init__(self, function: tt.FuncOp, roots: Collection[SSAValue] | None = None) -> None:
+        self.function, self.roots = function, roots
         self.views: dict[SSAValue, View] = {}
         self.replaced: list[Operation] = []
         self.metadata = metadata_loads(function)
@@ -92,6 +98,10 @@ class _Expansion:
 
     def _operation(self, op: Operation) -> None:
         match op:
+            case tt.MakeTensorPtrOp() | tt.MakeTensorDescriptorOp() if not self._is_expanded(op.base):
+                return
+            case _ if self.roots is not None and self._is_of_others(op):
+                return
             case tt.MakeTensorPtrOp():
                 self._point(op)
             case tt.MakeTensorDescriptorOp():
@@ -127,6 +137,16 @@ class _Expansion:
                 for region in op.regions:
                     for block in region.blocks:
                         self._block(block)
+
+    def _is_expanded(self, base: SSAValue) -> bool:
+        return self.roots is None or root_of(base) in self.roots
+
+    def _is_of_others(self, op: Operation) -> bool:
+        """Whether an operation moves or reads a block of an argument that is not expanded."""
+        described = [
+            value for value in op.operands if _is_block(value.type) or isinstance(value.type, tt.DescriptorType)
+        ]
+        return not op.regions and bool(described) and not any(value in self.views for value in described)
 
     def _known(self, op: Operation, view: View) -> None:
         self.views[op.results[0]] = view
@@ -217,7 +237,7 @@ class _Expansion:
             if view is not None:
                 first = tuple(block.insert_arg(i64, index + 2 + number) for number in range(len(view.first)))
                 self.views[argument] = replace(view, first=first)
-        before = [argument for argument in block.args if _is_block(argument.type)]
+        before = [argument for argument in block.args if argument in self.views]
         self._block(block)
         end = end_of(block)
         for view, after in zip(given, [self.views.get(value) for value in end.operands], strict=True):

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
+from louver.analysis.runs import Runs
 from louver.compile.lower.tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.compile.lower.tiles.atomic import lower_atomic
 from louver.compile.lower.tiles.boxes import (
@@ -45,7 +46,6 @@ from louver.compile.lower.tiles.sums import Made, derived, summed
 from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
-from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.signature import ArgumentParameter, BoxParameter, BoxSizeParameter, kernel_name, with_tails
 from louver.ir import tile as tt
 from louver.ir.refusal import source_location, unsupported

@@ -28,9 +28,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.ir import Block as IrBlock
 
+from louver.analysis.runs import Runs
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Known, Test
 from louver.compile.plan.encode.exchange_plan import Means
-from louver.compile.plan.feeds.chunks import Runs
 from louver.ir.refusal import unsupported
 from louver.ir.tile import PointerType
 from louver.ir.tile.layout import Layout

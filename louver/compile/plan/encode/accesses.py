@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from louver.analysis.runs import Runs
 from louver.compile.plan.encode.shared_access import SCHEDULERS
-from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.plan.feeds.neighbours import strides
 from louver.ir import tile as tt
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector

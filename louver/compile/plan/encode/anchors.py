@@ -16,6 +16,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.passages import passages
+from louver.analysis.runs import Runs
 from louver.compile.plan.encode.copied import copied_loads
 from louver.compile.plan.encode.unit import (
     MOST_SUMS,
@@ -26,7 +27,7 @@ from louver.compile.plan.encode.unit import (
     product_shape,
     warpgroup_encoding,
 )
-from louver.compile.plan.feeds.chunks import Runs, chunk_of
+from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir import tile as tt

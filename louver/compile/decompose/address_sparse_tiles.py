@@ -1,0 +1,396 @@
+"""address-sparse-tiles: computes the addresses of sparse tiles at run time, for arguments whose tiles cannot be described.
+
+A load of such a tile becomes two loads, of values and of codes, with pointers. A dense tensor that is sparse along its last
+axis is one line of groups in memory, and so are its values and its codes. The offset of an element in the dense tensor,
+which the kernel computes, thus gives the places of its group in both, without rows: values at half of the offset, and
+16 bits of codes for 4 groups. For a tensor that is sparse along its last axis but one, the offset is divided by the length of a
+row first, because the stored lines go along the other axis.
+
+A tile of neighbours is one access where `Runs` proves them. What it does not prove, the kernel checks for each element
+that is not masked:
+
+- Elements of 4 groups are neighbours along the sparse axis, one pitch apart, and the first one begins a group.
+- The mask is constant in a group.
+- The tensor holds the elements.
+
+A group that fails reads NaN in place of its values, so its row of the result is NaN, and the kernel sets a flag.
+docs/computed-addresses.md has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects.builtin import (
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    TensorType,
+    UnitAttr,
+    UnrealizedConversionCastOp,
+    i16,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.integers import is_zero
+from louver.analysis.passages import root_of
+from louver.analysis.runs import WHOLE, Runs
+from louver.compile.canonical.turn_across import lengths_across
+from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
+from louver.compile.decompose.memory import Axes, part_types
+from louver.compile.decompose.sample import Places, Samples
+from louver.compile.rewrite.insert import insert, insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.compile.rewrite.tile_numbers import Number, TileNumbers
+from louver.ir import tile as tt
+from louver.ir.arith import ExtUIOp, TruncIOp
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VALUES, VIOLATIONS
+from louver.ir.refusal import unsupported
+from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
+from louver.ir.tile.multiples import APART, DIVISIBILITY, multiples_of
+from louver.ir.tile.parts import KEPT
+from louver.ir.tile.types import AnyTensor, element_bits, memory_bytes, tensor_of
+from louver.isa.metadata import CODE_BITS, ENTRY_CODES, MAPS
+
+MULTIPLE = 16
+"""Bytes to which arrays are aligned."""
+
+COLUMNS_OF = "louver.columns"
+"""The attribute of a cast of values and metadata to a sparse tile: the dimension that is the sparse axis."""
+
+
+def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> frozenset[str]:
+    """Rewrite the loads of these arguments in place. Returns the names of the arguments that were added.
+
+    Rejects, with operation and source line, addresses that are not computed by element, tiles that products do not take,
+    and integers, whose results could not show a violation.
+    """
+    if not computed:
+        return frozenset()
+    roots = {argument for argument, name in function.argument_names.items() if name in computed}
+    expand_views(function, roots)
+    found = [op for op in function.body.walk() if isinstance(op, tt.LoadOp) and root_of(op.ptr) in roots]
+    runs, across = _proofs(function, roots), lengths_across(function)
+    proven = {op: _Proven.of(op, runs, across=root_of(op.ptr) in across) for op in found}
+    tensors, added = _add_arguments(function, roots)
+    samples = Samples(function)
+    for op in found:
+        _Load(op, tensors[cast(SSAValue, root_of(op.ptr))], proven[op], samples).replace()
+    remove_dead(function)
+    _drop_pointers(function, roots)
+    return added
+
+
+def _proofs(function: tt.FuncOp, roots: Collection[SSAValue]) -> Runs:
+    """The runs of addresses, as if the dense tensors began at address 0."""
+    multiples = dict(zip(function.body.block.args, multiples_of(function), strict=True))
+    return Runs(multiples | dict.fromkeys(roots, WHOLE))
+
+
+def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
+    """The dimension of a tile that is the sparse axis: that of neighbours in memory, or the other one for a tensor that is
+    sparse along its last axis but one. If no neighbours are known, the dimension along which a dot sums.
+    """
+    shape = tensor_of(load.result).get_shape()
+    if len(shape) != 2:
+        raise unsupported(
+            "a sparse tile at a computed address is a matrix", load, "load [rows, columns], and reshape behind the load"
+        )
+    size = memory_bytes(tensor_of(load.result))
+    for dimension in (1, 0):
+        run = runs.of(load.ptr, dimension, 2)
+        if run is not None and run.step == size:
+            return 1 - dimension if across else dimension
+    pending, turned = [(load.result, False)], set[SSAValue]()
+    while pending:
+        value, is_turned = pending.pop()
+        for use in value.uses:
+            if isinstance(use.operation, tt.DotOp) and use.index < 2:
+                return (1 - use.index) ^ is_turned
+            if isinstance(use.operation, tt.TransOp) and value not in turned:
+                turned.add(value)
+                pending.append((use.operation.result, not is_turned))
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Proven:
+    """What is known of a load.
+
+    columns: the dimension that is the sparse axis. piece: columns that are neighbours, begin at a multiple of their number,
+    and have one mask; 1 if nothing is known.
+    """
+
+    columns: int
+    piece: int
+
+    @classmethod
+    def of(cls, load: tt.LoadOp, runs: Runs, *, across: bool) -> _Proven:
+        columns = _columns(load, runs, across=across)
+        width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
+        group = MAPS[element_bits(load.result.type)].group
+        for piece in (
+            () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
+        ):
+            if width % piece == 0 and runs.moves(load, columns, piece):
+                return cls(columns, piece)
+        return cls(columns, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """The arguments of a computed tensor. columns, length: of a tensor that is sparse along its last axis but one, else None."""
+
+    values: SSAValue
+    codes: SSAValue
+    count: SSAValue
+    nan: SSAValue
+    flag: SSAValue
+    columns: SSAValue | None
+    length: SSAValue | None
+
+
+def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[dict[SSAValue, _Tensor], frozenset[str]]:
+    """The arguments of each computed tensor. The values stand behind the pointer that they replace, with a name of no argument."""
+    block, across = function.body.block, lengths_across(function)
+    attributes, names = function.argument_attributes, list(function.argument_names.values())
+    found, added = dict[SSAValue, _Tensor](), set[str]()
+
+    def add(behind: SSAValue, name: str, type_: Attribute, multiple: int = 1) -> SSAValue:
+        index = [argument is behind for argument in block.args].index(True) + 1
+        argument = block.insert_arg(type_, index)
+        attributes.insert(index, {DIVISIBILITY: IntegerAttr(multiple, 32)})
+        names.insert(index, name)
+        added.add(name)
+        return argument
+
+    flag = add(block.args[-1], VIOLATIONS, tt.PointerType(i32), MULTIPLE)
+    attributes[-1][APART] = UnitAttr()
+    for root in [each for each in block.args if each in roots]:
+        name, pointee = names[root.index], cast(tt.PointerType, root.type).pointee
+        nan = add(root, name + NAN, i64, MULTIPLE // memory_bytes(pointee))
+        count, codes = add(root, name + COUNT, i64), add(root, name + CODES, tt.PointerType(i16), MULTIPLE)
+        columns = add(codes, name + COLUMNS, i64) if root in across else None
+        values = add(root, name + VALUES, tt.PointerType(pointee), MULTIPLE)
+        found[root] = _Tensor(values, codes, count, nan, flag, columns, across.get(root))
+    function.take_types()
+    function.argument_attributes = attributes
+    function.name_arguments(dict(enumerate(names)))
+    return found, frozenset(added)
+
+
+def _drop_pointers(function: tt.FuncOp, roots: Collection[SSAValue]) -> None:
+    """Remove the arguments whose values have an argument of their own, which takes the name."""
+    attributes, names = function.argument_attributes, list(function.argument_names.values())
+    for root in [each for each in reversed(function.body.block.args) if each in roots]:
+        del attributes[root.index]
+        del names[root.index + 1]
+        function.body.block.erase_arg(root)
+    function.take_types()
+    function.argument_attributes = attributes
+    function.name_arguments(dict(enumerate(names)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Neighbours along the sparse axis, from a column on.
+
+    offsets: of the first element in the dense tensor, and, if neighbours are not proven, of the others of its group. masks: of
+    the same elements; empty without a mask. after: columns from the beginning of the entry.
+    """
+
+    offsets: tuple[SSAValue, ...]
+    masks: tuple[SSAValue, ...]
+    after: Number
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """line: where an entry or a piece begins, in the lines of groups that are stored. wrong: whether it is unmasked and breaks a
+    rule. shown: whether any of it is unmasked; None without a mask.
+    """
+
+    line: SSAValue
+    wrong: SSAValue
+    shown: SSAValue | None
+
+
+class _Load:
+    """Replaces one load by loads of values and of codes."""
+
+    def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples) -> None:
+        self.op, self.tensor, self.proven, self.samples = op, tensor, proven, samples
+        tile = tensor_of(op.result)
+        self.element, self.axes = tile.element_type, Axes(1 - proven.columns, proven.columns)
+        self.columns = tile.get_shape()[proven.columns]
+        self.group = MAPS[element_bits(self.element)].group
+        self.entry = ENTRY_CODES * self.group
+        self.piece = max(proven.piece, self.group)
+
+    def replace(self) -> None:
+        """Rewrite in place."""
+        op = self.op
+        if op.other is not None and not is_zero(op.other):
+            raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
+        if isinstance(self.element, IntegerType):
+            raise unsupported(
+                "a tile of integers at a computed address could not show that it is read wrongly",
+                op,
+                "begin tiles at multiples of 16 rows and mask rows and columns, so that Louver can describe them",
+            )
+        values, metadata = (cast("AnyTensor", each) for each in part_types(op.result.type, self.axes, op))
+        parts = [self._values(values.get_shape()), self._codes(metadata.get_shape())]
+        joined = UnrealizedConversionCastOp.create(operands=parts, result_types=[op.result.type])
+        joined.attributes[COLUMNS_OF] = IntegerAttr(self.axes.columns, i32)
+        made = insert_before(op, joined)
+        made.name_hint = op.result.name_hint
+        op.result.replace_all_uses_with(made)
+        Rewriter.erase_op(op)
+
+    def _values(self, shape: Sequence[int]) -> SSAValue:
+        make, kept = TileNumbers(self.samples.start), self.piece // KEPT
+        row, place = self._index(shape, self.axes.rows), self._index(shape, self.axes.columns)
+        column, inside = make.times(make.quotient(place, kept), self.piece), make.rest(place, kept)
+        if self.piece < self.entry:
+            begin = make.times(make.quotient(column, self.entry), self.entry)
+            found = self._found(row, begin, [(column, make.minus(column, begin))], shape, own=True)
+        else:
+            found = self._found(row, column, [(column, 0)], shape, own=True)
+        make = TileNumbers(self.op)
+        at = make.choice(found.wrong, self.tensor.nan, make.shifted(found.line, KEPT.bit_length() - 1))
+        zero = make.filled(0.0, self.element, shape)
+        return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
+
+    def _codes(self, shape: Sequence[int]) -> SSAValue:
+        row, begin = self._entry(shape)
+        make = TileNumbers(self.samples.start)
+        steps = range(0, self.entry, self.piece)
+        found = self._found(row, begin, [(make.add(begin, each) if each else begin, each) for each in steps], shape)
+        make = TileNumbers(self.op)
+        # Several threads may report at once.
+        flag, one, wrong = (make.whole(each, shape) for each in (self.tensor.flag, make.constant(1), found.wrong))
+        kind = {"kind": StringAttr("or"), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
+        report = tt.AtomicRMWOp.build(operands=[flag, one, [wrong]], properties=kind, result_types=[one.type])
+        insert(self.op, report, self.op)
+        held = make.both(make.compared(found.line, "sge", 0), make.compared(found.line, "slt", self.tensor.count))
+        shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)
+        word = make.shifted(found.line, self.entry.bit_length() - 1)
+        low = self._load(self.tensor.codes, word, shown, filler, shape)
+        if self.proven.piece >= self.entry:
+            return low
+        # An entry that begins inside of a word ends in the next one.
+        high = self._load(self.tensor.codes, make.add(word, 1), shown, filler, shape)
+        low, high = (insert_before(self.op, ExtUIOp(each, TensorType(i32, shape))) for each in (low, high))
+        group = make.shifted(found.line, self.group.bit_length() - 1)
+        bits = make.times(make.narrow(make.masked(group, ENTRY_CODES - 1)), CODE_BITS)
+        both = make.either(make.left(high, 16), low)
+        return insert_before(self.op, TruncIOp(make.whole(make.right(both, bits), shape), TensorType(i16, shape)))
+
+    def _entry(self, shape: Sequence[int]) -> tuple[SSAValue, SSAValue]:
+        """Row and first column of each entry of metadata. Source: `louver.ir.tile.metadata`, `louver.isa.metadata`."""
+        make = TileNumbers(self.samples.start)
+        block, entry = self._index(shape, self.axes.rows), self._index(shape, self.axes.columns)
+        word, rest = make.quotient(entry, WORD_ENTRIES), make.rest(entry, WORD_ENTRIES)
+        thread, half = make.quotient(rest, 2), make.rest(rest, 2)
+        row = make.add(make.times(block, METADATA_ROWS), make.quotient(thread, QUAD))
+        if MAPS[element_bits(self.element)].selectors == 2:
+            row, share = make.add(row, make.times(half, 8)), make.rest(thread, QUAD)
+        else:
+            row = make.add(row, make.times(make.rest(thread, 2), 8))
+            share = make.add(make.times(make.rest(make.quotient(thread, 2), 2), 2), half)
+        first = make.add(make.times(word, word_columns(self.element)), make.times(share, self.entry))
+        # A tile of fewer columns than a word has entries that no product reads.
+        return row, make.rest(first, self.columns) if self.columns < word_columns(self.element) else first
+
+    def _found(
+        self,
+        row: SSAValue,
+        begin: SSAValue,
+        pieces: Sequence[tuple[SSAValue, Number]],
+        shape: Sequence[int],
+        *,
+        own: bool = False,
+    ) -> _Found:
+        """The entry that begins at a column, and its pieces, each with its first column and the columns before it.
+
+        own: whether the line is that of the only piece, not of the entry.
+        """
+        base = self._offset(row, begin, shape)
+        sampled = [self._piece(row, column, after, shape) for column, after in pieces]
+        live, make = self.samples.live, TileNumbers(self.op)
+        entry = self._line(make, live(base))
+        wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
+        for piece in sampled:
+            offset, *others = map(live, piece.offsets)
+            line = self._line(make, offset)
+            faults = [
+                make.compared(offset, "slt", 0),
+                make.compared(line, "sgt", make.minus(self.tensor.count, self.piece)),
+            ]
+            if piece.after != 0:
+                faults += [
+                    make.compared(line, "ne", make.add(entry, make.wide(piece.after))),
+                    make.compared(live(base), "slt", 0),
+                ]
+            if self.proven.piece == 1:
+                faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
+            for number, other in enumerate(others, 1):
+                distance = number if self.tensor.columns is None else make.times(self.tensor.columns, number)
+                faults.append(make.compared(other, "ne", make.add(offset, distance)))
+            mask, *rest = map(live, piece.masks) if piece.masks else (None,)
+            fault = make.either(*faults)
+            if mask is not None:
+                fault = make.either(make.both(mask, fault), *(make.differ(mask, each) for each in rest))
+                shown.append(mask)
+            wrong.append(fault)
+        return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
+
+    def _piece(self, row: SSAValue, column: SSAValue, after: Number, shape: Sequence[int]) -> _Piece:
+        make = TileNumbers(self.samples.start)
+        count = self.group if self.proven.piece == 1 else 1
+        columns = [make.add(column, each) if each else column for each in range(count)]
+        masks = () if self.op.mask is None else tuple(self._at(self.op.mask, row, each, shape) for each in columns)
+        return _Piece(tuple(self._offset(row, each, shape) for each in columns), masks, after)
+
+    def _line(self, make: TileNumbers, offset: SSAValue) -> SSAValue:
+        """The place of an element in the lines that are stored, from its offset in the dense tensor."""
+        across, length = self.tensor.columns, self.tensor.length
+        if across is None or length is None:
+            return offset
+        long = make.wide(length)
+        row = make.quotient(offset, across)
+        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, long)
+        inside = make.minus(row, make.times(matrix, long))
+        return make.add(make.times(make.add(make.times(matrix, across), column), long), inside)
+
+    def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
+        return self._at(self.op.ptr, row, column, shape)
+
+    def _at(self, value: SSAValue, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """The elements of a tile of the load at rows and columns."""
+        indices = (row, column) if self.axes.rows == 0 else (column, row)
+        return self.samples.at(value, Places(tuple(shape), indices))
+
+    def _index(self, shape: Sequence[int], dimension: int) -> SSAValue:
+        """The numbers along a dimension of a tile of two dimensions."""
+        start = self.samples.start
+        return insert_before(
+            start, tt.ExpandDimsOp(insert_before(start, tt.MakeRangeOp(0, shape[dimension])), 1 - dimension)
+        )
+
+    def _load(
+        self, array: SSAValue, at: SSAValue, mask: SSAValue | None, other: SSAValue, shape: Sequence[int]
+    ) -> SSAValue:
+        make = TileNumbers(self.op)
+        pointers = insert_before(self.op, tt.AddPtrOp(make.whole(array, shape), make.whole(at, shape)))
+        masked = (None, None) if mask is None else (make.whole(mask, shape), other)
+        load = tt.LoadOp(pointers, *masked)
+        load.properties |= {
+            name: self.op.properties[name] for name in ("cache", "evict", "isVolatile") if name in self.op.properties
+        }
+        return insert_before(self.op, load)

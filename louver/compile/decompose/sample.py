@@ -1,0 +1,237 @@
+"""Evaluates an address expression of a tile at other places than those of its own elements.
+
+A tile of pointers has one element for each element that a kernel reads. Values and codes of a sparse tensor need the addresses
+of some of these elements only, in another order. `Samples.at` computes them by the kernel's own arithmetic: the numbers
+of a range become the given places, and each elementwise operation is repeated on the sampled operands. Loads of row
+numbers are repeated too, right before the original ones, so they read the same memory. A tile that a loop carries gets a
+sampled companion.
+
+Pointers to a sparse argument become i64 offsets from it, in elements of the dense tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType, i32, i64
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.effects import has_no_effect
+from louver.analysis.passages import end_of
+from louver.compile.canonical.propagate_sparsity import encoding_of
+from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
+from louver.compile.rewrite.tile_numbers import TileNumbers, like, shape_of
+from louver.ir import tile as tt
+from louver.ir.refusal import unsupported
+from louver.ir.splat import first_of, is_splat
+from louver.ir.tile.types import as_tensor, element_of, tensor_of
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Elements of a tile, arranged in another tile.
+
+    shape: of the other tile. indices: for each dimension of the first tile the element's number, i32, a tile that broadcasts
+    to `shape`. None for a dimension of one element.
+    """
+
+    shape: tuple[int, ...]
+    indices: tuple[SSAValue | None, ...]
+
+    def of(self, indices: Sequence[SSAValue | None]) -> Places:
+        """The same arrangement of elements of a tile with other dimensions."""
+        return Places(self.shape, tuple(indices))
+
+
+class Samples:
+    """Samples tiles of one function. Operations are inserted before those that they repeat."""
+
+    def __init__(self, function: tt.FuncOp) -> None:
+        self.function = function
+        first = cast(Operation, function.body.block.first_op)
+        self.start: Operation = insert_before(first, arith.ConstantOp(IntegerAttr(0, i32))).owner
+        """Places are computed before this operation, where each sampled one sees them."""
+        self._known: dict[tuple[SSAValue, Places], SSAValue] = {}
+        self._moved: dict[SSAValue, SSAValue] = {}
+
+    def at(self, value: SSAValue, places: Places) -> SSAValue:
+        """The elements at these places: a scalar, or a tile that broadcasts to the shape of the places.
+
+        Rejects, with its line, an operation that needs all elements of a tile of two dimensions or more.
+        """
+        value = self.live(value)
+        if as_tensor(value.type) is None:
+            if encoding_of(value) is None:
+                return value
+            places = places.of(())
+        if (value, places) not in self._known:
+            self._known[value, places] = self._found(value, places)
+        return self.live(self._known[value, places])
+
+    def live(self, value: SSAValue) -> SSAValue:
+        """The value that replaced a result of a loop or branch that carries more now."""
+        while value in self._moved:
+            value = self._moved[value]
+        return value
+
+    def _found(self, value: SSAValue, places: Places) -> SSAValue:
+        owner = value.owner
+        if isinstance(owner, Block):
+            return self._argument(cast(BlockArgument, value), owner, places)
+        match owner:
+            case tt.MakeRangeOp():
+                index, start = places.indices[0], owner.start.value.data
+                if index is None:
+                    return TileNumbers(owner).constant(start)
+                return TileNumbers(owner).add(index, start) if start else index
+            case tt.SplatOp():
+                return self.at(owner.src, places)
+            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
+                number, element = first_of(numbers), tensor_of(value).element_type
+                make = TileNumbers(owner)
+                return (
+                    make.constant(number, element)
+                    if isinstance(number, int)
+                    else make.filled(number, element, places.shape)
+                )
+            case tt.ExpandDimsOp():
+                axis = owner.axis.value.data
+                return self.at(owner.src, places.of([*places.indices[:axis], *places.indices[axis + 1 :]]))
+            case tt.BroadcastOp():
+                sizes = tensor_of(owner.src).get_shape()
+                pairs = zip(sizes, places.indices, strict=True)
+                return self.at(owner.src, places.of([None if size == 1 else index for size, index in pairs]))
+            case tt.TransOp():
+                indices: list[SSAValue | None] = [None] * len(places.indices)
+                for dimension, source in enumerate(owner.order.get_values()):
+                    indices[source] = places.indices[dimension]
+                return self.at(owner.src, places.of(indices))
+            case tt.ReshapeOp():
+                return self.at(owner.src, self._reshaped(owner, places))
+            case scf.ForOp():
+                number = owner.results.index(value)
+                carried = self.at(owner.body.block.args[number + 1], places)
+                loop = cast(BlockArgument, carried).owner.parent_op()
+                assert loop is not None
+                return loop.results[cast(BlockArgument, carried).index - 1]
+            case scf.IfOp():
+                return self._branch(owner, owner.results.index(value), places)
+            case tt.AddPtrOp() if encoding_of(value) is not None:
+                offset = self.at(owner.offset, places)
+                base = self.at(owner.ptr, places)
+                make = TileNumbers(owner)
+                return make.add(base, make.wide(self.live(offset)))
+            case tt.LoadOp():
+                return self._repeated(owner, places)
+            case _ if _by_element(owner):
+                return self._repeated(owner, places)
+            case _ if len(places.indices) == 1 and places.indices[0] is not None:
+                return self._gathered(owner, value, places.indices[0])
+            case _:
+                raise unsupported(
+                    "the address of a sparse tile is computed by operations on elements, and by loads", owner
+                )
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+    def _repeated(self, op: Operation, places: Places) -> SSAValue:
+        """An operation on the sampled operands."""
+        sampled: list[SSAValue] = []
+        for index in range(len(op.operands)):
+            # A sampled operand may have moved a loop: the operands are read anew.
+            sampled.append(self.at(op.operands[index], places))
+        operands = TileNumbers(op).broadcast([self.live(each) for each in sampled])
+        element = element_of(op.results[0].type)
+        if encoding_of(op.results[0]) is not None:
+            element = i64
+        shape = next((shape for each in operands if (shape := shape_of(each))), ())
+        made = type(op).create(
+            operands=operands,
+            result_types=[like(element, shape)],
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+        )
+        return insert_before(op, made)
+
+    def _reshaped(self, op: tt.ReshapeOp, places: Places) -> Places:
+        """The places in the source of a reshape."""
+        make = TileNumbers(self.start)
+        flat = make.constant(0)
+        for size, index in zip(tensor_of(op.result).get_shape(), places.indices, strict=True):
+            flat = make.times(flat, size)
+            flat = flat if index is None else make.add(flat, index)
+        found: list[SSAValue | None] = []
+        for size in reversed(tensor_of(op.src).get_shape()):
+            found.insert(0, None if size == 1 else make.rest(flat, size))
+            flat = make.quotient(flat, size)
+        return places.of(found)
+
+    def _gathered(self, op: Operation, value: SSAValue, index: SSAValue) -> SSAValue:
+        """Elements of a vector that is computed as a whole."""
+        after = cast(Operation, op.next_op)
+        shape = tensor_of(index).get_shape()
+        count = prod(shape)
+        flat = insert_before(after, tt.ReshapeOp(index, [count]))
+        gathered = tt.GatherOp.build(
+            operands=[value, flat],
+            properties={"axis": IntegerAttr(0, i32)},
+            result_types=[TensorType(tensor_of(value).element_type, [count])],
+        )
+        return insert_before(after, tt.ReshapeOp(insert_before(after, gathered), shape))
+
+    # --- loops and branches -------------------------------------------------------------------------------------------
+    def _argument(self, value: BlockArgument, block: Block, places: Places) -> SSAValue:
+        loop = block.parent_op()
+        if not isinstance(loop, scf.ForOp):
+            if isinstance(loop, tt.FuncOp):
+                return TileNumbers(self.start).constant(0, i64)
+            raise unsupported(
+                "a loop without a count may not carry the address of a sparse tile", cast(Operation, loop)
+            )
+        index = value.index - 1
+        first = self._carried(loop, self.at(loop.iter_args[index], places), value, places)
+        loop = cast(scf.ForOp, block.parent_op())
+        carried = block.insert_arg(first.type, len(block.args))
+        self._known[value, places] = carried
+        # The companion is complete only after what an iteration passes on is sampled: until then it passes itself on.
+        new = carrying(loop, [*loop.iter_args, first], [*end_of(block).operands, carried])
+        self._replace(loop, new.results[: len(loop.results)])
+        following = self.at(end_of(block).operands[index], places)
+        end = end_of(block)
+        end.operands[carried.index - 1] = self._carried(end, following, value, places)
+        return carried
+
+    def _carried(self, before: Operation, found: SSAValue, value: SSAValue, places: Places) -> SSAValue:
+        """Sampled elements in the shape in which loops and branches carry them."""
+        return found if as_tensor(value.type) is None else TileNumbers(before).whole(found, places.shape)
+
+    def _branch(self, branch: scf.IfOp, number: int, places: Places) -> SSAValue:
+        blocks, value = [region.block for region in branch.regions], branch.results[number]
+        for block in blocks:
+            found = self.at(end_of(block).operands[number], places)
+            end = end_of(block)
+            end_with(block, [*end.operands, self._carried(end, found, value, places)])
+        regions = [Region(), Region()]
+        for old, region in zip(branch.regions, regions, strict=True):
+            old.move_blocks(region)
+        new = scf.IfOp(branch.cond, [value.type for value in end_of(blocks[0]).operands], *regions)
+        new.attributes = dict(branch.attributes)
+        insert(branch, new, branch)
+        self._replace(branch, new.results[: len(branch.results)])
+        return new.results[-1]
+
+    def _replace(self, old: Operation, results: Sequence[SSAValue]) -> None:
+        for before, after in zip(old.results, results, strict=True):
+            after.name_hint = before.name_hint
+            before.replace_all_uses_with(after)
+            self._moved[before] = after
+        Rewriter.erase_op(old)
+
+
+def _by_element(op: Operation) -> bool:
+    shapes = {tensor.get_shape() for value in (*op.operands, *op.results) if (tensor := as_tensor(value.type))}
+    return has_no_effect(op) and not op.regions and len(op.results) == 1 and len(shapes) == 1

@@ -1,0 +1,177 @@
+"""Sparse tiles at computed addresses: what their rule lets through is right, and each violation is NaN in its row and an error."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import louver
+from louver.ir.refusal import UnsupportedKernelError
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+import triton
+import triton.language as tl
+
+Array = NDArray[Any]
+
+
+@triton.jit
+def gathered(
+    y, x, w, rows, columns, bounds, N, K, stride,
+    FILL: tl.constexpr, SUM: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
+):  # fmt: skip
+    """y [TM, N] = x [TM, K] by rows of w at columns, both from lists. bounds: the columns that the mask lets through."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    first, last = tl.load(bounds), tl.load(bounds + 1)
+    total = tl.zeros((TM, TN), SUM)
+    for start in range(0, K, TK):
+        column = tl.load(columns + start + k, mask=start + k < K, other=0)
+        inside = (start + k >= first) & (start + k < last)
+        one = tl.load(x + m[:, None] * K + (start + k)[None, :], mask=inside[None, :], other=0.0)
+        two = tl.load(w + row[:, None] * stride + column[None, :], mask=(n < N)[:, None] & inside[None, :], other=FILL)
+        total = tl.dot(one, two.T, total)
+    tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(n < N)[None, :])
+
+
+M, N, HELD, K = 16, 40, 56, 96
+KERNEL = louver.jit(gathered)
+"""Kept, because it keeps what it has compiled."""
+
+
+class Case:
+    """Operands of `gathered`, and what it gives."""
+
+    def __init__(self, rng: np.random.Generator, element: str = "float16", k: int = K) -> None:
+        wide = np.float32 if element == "float32" else np.float16
+        draw: Any = rng.integers(-3, 4, (HELD, k)) if element == "int8" else rng.standard_normal((HELD, k))
+        self.k, self.dense = k, louver.prune(draw.astype(element), "1:2" if element == "float32" else "2:4")
+        self.x = (rng.integers(-3, 4, (M, k)) if element == "int8" else rng.standard_normal((M, k))).astype(
+            "int8" if element == "int8" else wide
+        )
+        self.rows, self.columns = rng.integers(0, HELD, N).astype(np.int32), np.arange(k, dtype=np.int32)
+        self.bounds, self.fill = np.array([0, k], np.int32), 0.0
+
+    def run(self) -> Array:
+        y = np.full(
+            (M, N), -77 if self.x.dtype == np.int8 else np.nan, np.int32 if self.x.dtype == np.int8 else np.float32
+        )
+        s = louver.compress(self.dense, "1:2" if self.dense.dtype == np.float32 else "2:4")
+        self.y = y
+        given = y, self.x, s, self.rows, self.columns, self.bounds, N, self.k, self.k
+        kind = tl.int32 if y.dtype == np.int32 else tl.float32
+        KERNEL.emulate[(-(-N // 16),)](*given, FILL=self.fill, SUM=kind, TM=16, TN=16, TK=64)
+        return y
+
+    def right(self, rows: Array | None = None) -> Array:
+        first, last = self.bounds
+        w = self.dense.astype(np.float64)[self.rows if rows is None else rows][:, self.columns]
+        return self.x.astype(np.float64)[:, first:last] @ w[:, first:last].T
+
+    def violates(self, rows: Array) -> None:
+        """The error, NaN in these rows of the sparse operand, and other rows right."""
+        with pytest.raises(
+            ValueError, match="gathered read a sparse tensor at a computed address against this rule"
+        ) as caught:
+            self.run()
+        assert "mask rows and columns outside" in str(caught.value)
+        assert np.isnan(self.y[:, rows]).all()
+        kept = np.delete(np.arange(N), rows)
+        np.testing.assert_allclose(
+            self.y[:, kept], self.right(np.where(self.rows < HELD, self.rows, 0))[:, kept], atol=0.05
+        )
+
+
+@pytest.mark.parametrize("element", ["float16", "float32"])
+@pytest.mark.parametrize("k", [96, 104, 100])
+def test_rows_from_a_list(rng: np.random.Generator, element: str, k: int) -> None:
+    """Rows of K need not be whole words of codes, nor begin at one."""
+    case = Case(rng, element, k)
+    np.testing.assert_allclose(case.run(), case.right(), atol=0.05)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 52), (16, 96), (4, 60), (8, 12), (40, 40)])
+def test_masks_of_whole_groups(rng: np.random.Generator, first: int, last: int) -> None:
+    case = Case(rng)
+    case.bounds[:] = first, last
+    np.testing.assert_allclose(case.run(), case.right(), atol=0.05)
+
+
+def test_columns_in_pieces_of_four_groups(rng: np.random.Generator) -> None:
+    case = Case(rng)
+    case.columns = (rng.permutation(K // 16)[:, None] * 16 + np.arange(16)).astype(np.int32).ravel()
+    np.testing.assert_allclose(case.run(), case.right(), atol=0.05)
+
+
+def test_columns_that_begin_at_a_group(rng: np.random.Generator) -> None:
+    """An entry of codes may begin inside of a word."""
+    case = Case(rng)
+    case.columns = np.concatenate([np.arange(16) + begin for begin in (4, 40, 60, 72, 8, 24)]).astype(np.int32)
+    np.testing.assert_allclose(case.run(), case.right(), atol=0.05)
+
+
+@pytest.mark.parametrize("outside", [HELD, 1 << 20, -1])
+def test_a_row_outside_of_the_tensor(rng: np.random.Generator, outside: int) -> None:
+    case = Case(rng)
+    case.rows[[3, 21]] = outside
+    case.violates(np.array([3, 21]))
+
+
+def test_a_group_that_is_masked_in_part(rng: np.random.Generator) -> None:
+    case = Case(rng)
+    case.bounds[1] = 50
+    case.violates(np.arange(N))
+
+
+@pytest.mark.parametrize("begin", [1, 2, 3])
+def test_a_piece_that_begins_inside_of_a_group(rng: np.random.Generator, begin: int) -> None:
+    case = Case(rng)
+    case.columns = np.minimum(case.columns + begin, K - 1).astype(np.int32)
+    case.rows[:] = np.arange(N)
+    case.violates(np.arange(N))
+
+
+@pytest.mark.parametrize("swapped", [(5, 6), (4, 8), (16, 33)])
+def test_columns_that_are_no_neighbours(rng: np.random.Generator, swapped: tuple[int, int]) -> None:
+    case = Case(rng)
+    case.columns[list(swapped)] = case.columns[list(reversed(swapped))]
+    case.violates(np.arange(N))
+
+
+def test_integers_are_refused(rng: np.random.Generator) -> None:
+    with pytest.raises(UnsupportedKernelError) as caught:
+        Case(rng, "int8").run()
+    assert "could not show that it is read wrongly" in "\n".join([str(caught.value), *caught.value.__notes__])
+
+
+def test_masked_elements_are_zeros(rng: np.random.Generator) -> None:
+    case = Case(rng)
+    case.fill = 1.0
+    with pytest.raises(UnsupportedKernelError) as caught:
+        case.run()
+    assert "masked elements of a sparse tile are zeros" in "\n".join([str(caught.value), *caught.value.__notes__])
+
+
+def test_a_stride_that_is_no_whole_row_is_refused(rng: np.random.Generator) -> None:
+    """Where the launch can compare the stride, no kernel runs."""
+
+    @triton.jit
+    def plain(y, x, w, N, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+        m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+        two = tl.load(w + n[:, None] * stride + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+        tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two.T), mask=(n < N)[None, :])
+
+    x, w = rng.standard_normal((16, 64)).astype(np.float16), rng.standard_normal((96, 64)).astype(np.float16)
+    w, y = louver.prune(w, "2:4"), np.empty((16, 48), np.float32)
+    kernel, tile = louver.jit(plain), {"TM": 16, "TN": 16, "TK": 64}
+    with pytest.raises(ValueError, match="rows are 64 elements apart, got a stride of 72"):
+        kernel.emulate[(3,)](y, x, louver.compress(w[:48], "2:4"), 48, 64, 72, **tile)
+    kernel.emulate[(3,)](y, x, louver.compress(w, "2:4"), 48, 64, 128, **tile)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w[::2].astype(np.float64).T, atol=0.05)
