@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.transposed import LENGTH
-from louver.ir.product import ProductNest, require_sparse
+from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
 from louver.library.compiled import BuiltKernel, find_loaded, load_record, record_made
 from louver.ptx.assembler import ptxas_version
@@ -122,7 +122,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
     fixed = dict(wanted.hints.schedule)
 
     def schedule(nest: ProductNest) -> Schedule:
-        require_sparse(nest)
+        require_rows(nest)
         target, aligned = machine(wanted.target), wanted.variant == "bulk"
         found = wanted.schedule
         if found is None and wanted.sized is not None and not fixed:
