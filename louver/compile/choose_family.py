@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
@@ -12,11 +12,15 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import CompiledProduct, compile_tile_ir
+from louver.compile.signature import FLAG, ArgumentParameter, parameter_name
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.ir.product import ProductNest
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import MULTIPLE, mark_apart, mark_multiples
+from louver.ptx.flagged import RunsIf, flagged
+from louver.ptx.module import Module
+from louver.ptx.printer import print_module
 
 Reading: TypeAlias = "Callable[[], ModuleOp]"
 """Reads a kernel to tile IR."""
@@ -34,6 +38,21 @@ class CompiledKernel:
 
     made: CompiledProduct | CompiledTiles
     refusal: str | None = None
+
+    def flagged(self, runs_if: RunsIf) -> CompiledKernel:
+        """The kernel that runs only if the word of the argument `FLAG` is as `runs_if` says. The other one leaves before
+        its barriers, so the check of the protocol holds for both.
+        """
+        made = self.made
+        if made.signature.dependent:
+            raise ValueError("a dependent launch may read its flag too early, got one: leave dependent out")
+        parameter = ArgumentParameter(parameter_name(FLAG), FLAG, "address", None, "u64", "i32")
+        if isinstance(made, CompiledProduct):
+            # A product has its own names of arguments.
+            parameter = replace(parameter, argument=parameter.name)
+        module = Module(made.module.target, [flagged(made.kernel, parameter.name, runs_if)])
+        signature = replace(made.signature, parameters=(*made.signature.parameters, parameter))
+        return replace(self, made=replace(made, module=module, ptx=print_module(module), signature=signature))
 
 
 @dataclass(frozen=True, slots=True)

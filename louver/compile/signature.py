@@ -74,6 +74,12 @@ def parameter_name(argument: str) -> str:
     return f"own_{argument}" if _TAKEN.fullmatch(argument) or not _PLAIN.fullmatch(argument) else argument
 
 
+FLAG = ".flag"
+"""The argument of a kernel that runs only if a word in memory allows it: the address of that word. No argument of a user
+has this name.
+"""
+
+
 def kernel_name(function: str, parameters: Collection[str]) -> str:
     """The name of a kernel in PTX: the name of the function if possible. It differs from all parameters."""
     name = parameter_name(function)

@@ -366,23 +366,16 @@ class ProductNest:
 
 
 def require_rows(nest: ProductNest) -> None:
-    """Raises ValueError unless the left operand has rows along K, and rows of the right operand can be gathered if it
-    needs this.
+    """Raises ValueError unless the left operand has rows along K, a dense one is a single argument, and rows of the right
+    operand can be gathered if the left one needs this.
     """
     if not nest.a.k_major:
         raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
+    if nest.a.pattern is None and (nest.gated or nest.a.index is not None):
+        what = "gate and up, or one matrix for each tile"
+        raise ValueError(f"a dense left operand is read in place, got {what}, from {', '.join(nest.a.arguments)}")
     if nest.a.selection.indexed and nest.b.k_major:
         raise ValueError(
             f"of {nest.a.pattern}, rows of K are gathered from a dense operand with N contiguous, got "
             f"{nest.b.element} with K contiguous"
         )
-
-
-def require_sparse(nest: ProductNest) -> None:
-    """Raises ValueError unless the left operand is sparse, and a unit multiplies it."""
-    if nest.a.pattern is None or not nest.a.k_major:
-        raise ValueError(
-            f"the left operand must be sparse with K contiguous, got pattern {nest.a.pattern} and "
-            f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
-        )
-    require_rows(nest)

@@ -16,7 +16,7 @@ from louver.compile.plan.layout import (
 )
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
 from louver.frontend.problem import Problem
-from louver.ir.product import ProductNest, Unit, require_sparse
+from louver.ir.product import ProductNest, Unit, require_rows
 from louver.isa import fma_block
 from louver.isa.targets import Target
 from louver.library.demand import Demand
@@ -188,13 +188,13 @@ def choose_for_nest(
     aligned_output: as for `choose_for`.
     fixed: fields of the schedule that the user sets. The others follow from them.
 
-    Raises ValueError unless the left operand is sparse with K contiguous, for a tile that fits no number of warpgroups, and for
+    Raises ValueError unless the left operand has K contiguous, for a tile that fits no number of warpgroups, and for
     fields that are not compatible.
     """
-    require_sparse(nest)
+    require_rows(nest)
     if nest.tile_m % 64:
         raise ValueError(
-            f"a warpgroup multiplies whole blocks of 64 rows of the sparse operand, got a tile of {nest.tile_m}: "
+            f"a warpgroup multiplies whole blocks of 64 rows of the left operand, got a tile of {nest.tile_m}: "
             "make it a multiple of 64"
         )
     demand, given = Demand.of_nest(nest), dict(fixed or {})

@@ -236,4 +236,12 @@ def empty_parts(
     return values, indices, Stored(view(values).address, pitch, view(indices).address)
 
 
+def empty_sparse(source: ArrayView, pattern: Pattern, axis: int) -> tuple[SparseTensor, Stored]:
+    """A sparse tensor for a device array's shape and element type, with undefined contents, and its places in memory.
+    axis: not negative.
+    """
+    values, indices, to = _empty(source, pattern, axis)
+    return SparseTensor(pattern, source.element, source.shape, axis, values, indices), to
+
+
 _BYTE: ElementType = element_type("u8")

@@ -96,6 +96,24 @@ class Block:
             elif isinstance(node, While):
                 yield from node.body.walk()
 
+    def registers(self) -> set[Reg]:
+        """The registers that instructions, guards and conditions name."""
+        found: set[Reg] = set()
+        for node in self.walk():
+            if not isinstance(node, Inst):
+                found.add(node.condition)
+                continue
+            if node.guard is not None:
+                found.add(node.guard)
+            for arg in node.args:
+                if isinstance(arg, Reg):
+                    found.add(arg)
+                elif isinstance(arg, tuple):
+                    found.update(part for part in arg if isinstance(part, Reg))
+                elif isinstance(arg, Address) and isinstance(arg.base, Reg):
+                    found.add(arg.base)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Param:

@@ -174,24 +174,6 @@ class _Printer:
 def _declarations(kernel: Kernel) -> list[str]:
     """A declaration for each class in use. It covers all numbers up to the greatest."""
     counts: dict[RegType, int] = {}
-    for register in _registers(kernel.body):
+    for register in kernel.body.registers():
         counts[register.type] = max(counts.get(register.type, 0), register.index + 1)
     return [f"{INDENT}.reg .{kind} {PREFIX[kind]}<{counts[kind]}>;" for kind in PREFIX if kind in counts]
-
-
-def _registers(block: Block) -> set[Reg]:
-    found: set[Reg] = set()
-    for node in block.walk():
-        if not isinstance(node, Inst):
-            found.add(node.condition)
-            continue
-        if node.guard is not None:
-            found.add(node.guard)
-        for arg in node.args:
-            if isinstance(arg, Reg):
-                found.add(arg)
-            elif isinstance(arg, tuple):
-                found.update(part for part in arg if isinstance(part, Reg))
-            elif isinstance(arg, Address) and isinstance(arg.base, Reg):
-                found.add(arg.base)
-    return found

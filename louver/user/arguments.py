@@ -14,9 +14,11 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from louver.compile.signature import FLAG
 from louver.formats.tensor import SparseTensor
 from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.tuples import CONSTEXPR, EMPTY
+from louver.ptx.flagged import RunsIf
 from louver.runtime.arrays import ArrayView, view
 from louver.user.descriptor import check_descriptor
 from louver.user.reached import is_function, reached
@@ -45,18 +47,21 @@ class Kind:
 
     signature: Triton's types by argument, also of compiled-in tuple elements ("constexpr"). constexprs: values by
         argument, with `ones`. sparse: patterns by argument. ones: integers that are compiled in because they are 1.
+        runs_if: the words of the array `FLAG` with which the kernel runs; None for a kernel that always runs.
     """
 
     signature: tuple[tuple[str, str], ...]
     constexprs: tuple[tuple[str, Any], ...]
     sparse: tuple[tuple[str, str], ...]
     ones: tuple[str, ...]
+    runs_if: RunsIf | None = None
 
     def without_one(self, name: str) -> Kind:
         """The same call with the integer `name` passed at the launch."""
         signature = {**dict(self.signature), name: "i32"}
         constexprs = tuple(each for each in self.constexprs if each[0] != name)
-        return Kind(tuple(signature.items()), constexprs, self.sparse, tuple(one for one in self.ones if one != name))
+        ones = tuple(one for one in self.ones if one != name)
+        return Kind(tuple(signature.items()), constexprs, self.sparse, ones, self.runs_if)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +69,7 @@ class Kind:
             "constexprs": [(name, canonical(value)) for name, value in self.constexprs],
             "sparse": list(self.sparse),
             "ones": list(self.ones),
+            "runs_if": self.runs_if,
         }
 
 
@@ -81,6 +87,20 @@ class Call:
     sparse: dict[str, SparseTensor] = field(default_factory=dict[str, SparseTensor])
     numbers: dict[str, Number] = field(default_factory=dict[str, Number])
     given: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def flagged(self, flag: ArrayView, runs_if: RunsIf) -> Call:
+        """The call of a kernel that runs only if the word `flag`, 32 bits, is as `runs_if` says."""
+        return replace(self, kind=replace(self.kind, runs_if=runs_if), arrays={**self.arrays, FLAG: flag})
+
+    def with_sparse(self, found: Mapping[str, SparseTensor]) -> Call:
+        """The call with sparse tensors in place of some of its arrays."""
+        patterns, numbers = dict(self.kind.sparse), dict(self.numbers)
+        for name, s in found.items():
+            patterns[name], more = _marks(name, s)
+            numbers |= more
+        arrays = {name: array for name, array in self.arrays.items() if name not in found}
+        kind = replace(self.kind, sparse=tuple(patterns.items()))
+        return replace(self, kind=kind, arrays=arrays, sparse={**self.sparse, **found}, numbers=numbers)
 
     @property
     def held(self) -> frozenset[str]:
@@ -191,10 +211,8 @@ class _Maker:
                     f"{value.axis} of shape {value.shape}"
                 )
             self.sparse[name] = value
-            pattern = str(value.pattern)
-            if value.axis != len(value.shape) - 1:
-                pattern += TRANSPOSED
-                self.numbers[name + LENGTH] = value.size
+            pattern, numbers = _marks(name, value)
+            self.numbers |= numbers
             self.patterns.append((name, pattern))
             return POINTEES[value.dtype.name]
         found = self.arrays[name] = view(value)
@@ -211,6 +229,13 @@ class _Maker:
         self.signature.append((name, f"tensordesc<{element}[{','.join(map(str, block))}]>"))
         for part, sizes in (("shape", shape), ("stride", strides)):
             self.numbers |= {f"{name}.{part}.{axis}": size for axis, size in enumerate(sizes)}
+
+
+def _marks(name: str, s: SparseTensor) -> tuple[str, dict[str, Number]]:
+    """The pattern of a sparse argument in `Kind`, and the numbers that the kernel takes with it."""
+    if s.axis == len(s.shape) - 1:
+        return str(s.pattern), {}
+    return str(s.pattern) + TRANSPOSED, {name + LENGTH: s.size}
 
 
 def plain(value: Any) -> Any:

@@ -46,8 +46,8 @@ class Matrix:
 class ProductCall:
     """A call's sizes and matrices, which fit its arrays.
 
-    m, n, k: of the product. batch: number of products. entries: of the sparse operand. sparse: its arguments.
-    dense, out: the matrices of b and d. numbers: of parameters, by name.
+    m, n, k: of the product. batch: number of products. entries: of the left operand. sparse: the arguments of a sparse
+    one. left: the matrix of a dense one. dense, out: the matrices of b and d. numbers: of parameters, by name.
     """
 
     m: int
@@ -59,6 +59,12 @@ class ProductCall:
     dense: Matrix
     out: Matrix
     numbers: dict[str, int | float]
+    left: Matrix | None = None
+
+    @property
+    def read(self) -> list[Matrix]:
+        """The dense matrices that bulk copies read."""
+        return [self.dense, *([] if self.left is None else [self.left])]
 
 
 def bind_product(name: str, nest: ProductNest, call: Call, grid: Sequence[int]) -> ProductCall:
@@ -77,7 +83,8 @@ class _Product:
 
     def bound(self) -> ProductCall:
         checked, nest = self.checked, self.nest
-        for argument in nest.a.arguments:
+        sparse = () if nest.a.pattern is None else nest.a.arguments
+        for argument in sparse:
             checked.sparse(argument)
         checked.check(nest.conditions)
         m, n, k = (checked.positive(each) for each in (nest.m, nest.n, nest.k))
@@ -88,12 +95,14 @@ class _Product:
         if index is not None:
             entries = self._entries(rows)
             checked.check_extent(index.argument, -(-m // nest.tile_m) if index.axis == "m" else -(-n // nest.tile_n))
-        for argument in nest.a.arguments:
+        for argument in sparse:
             self._check_sparse(argument, (rows, k), entries)
+        left = None if sparse else self._matrix(nest.a.argument, (nest.m, nest.k), nest.a.stride, nest.a.batch)
         b_sizes = (nest.n, nest.k) if nest.b.k_major else (nest.k, nest.n)
         dense, out = self._matrix(nest.b.argument, b_sizes, nest.b.stride, nest.b.batch), self._stored(nest.store)
         numbers: dict[str, int | float] = {"entries": entries}
         inputs, reads = [nest.b.argument, *([] if index is None else [index.argument])], list[Matrix]()
+        inputs += [] if left is None else [left.argument]
         sizes = {"m": out.inner, "n": out.rows} if nest.store.transposed else {"m": out.rows, "n": out.inner}
         for node in dict.fromkeys(walk(nest.epilogue)):
             match node:
@@ -114,7 +123,7 @@ class _Product:
                 case _:
                     pass
         check_output(checked, out, inputs, reads)
-        return ProductCall(m, n, k, batch, entries, nest.a.arguments, dense, out, numbers)
+        return ProductCall(m, n, k, batch, entries, sparse, dense, out, numbers, left)
 
     def _check_grid(self, m: int, n: int, k: int, batch: int) -> None:
         nest, grid, taken = self.nest, self.checked.grid, self.nest.conditions
@@ -244,11 +253,11 @@ def check_output(checked: CheckedCall, out: Matrix, inputs: Sequence[str], reads
             )
 
 
-def check_alignment(name: str, bound: ProductCall, dense: Rows) -> None:
-    """Raises ValueError unless copies of 16 bytes can read the dense operand."""
+def check_alignment(name: str, matrix: Matrix, dense: Rows) -> None:
+    """Raises ValueError unless copies of 16 bytes can read a dense operand."""
     if not dense.aligned:
         raise ValueError(
-            f"{name} copies {bound.dense.argument!r} in pieces of {COPY_CHUNK} bytes, and its address and strides must be multiples of {COPY_CHUNK} bytes, "
+            f"{name} copies {matrix.argument!r} in pieces of {COPY_CHUNK} bytes, and its address and strides must be multiples of {COPY_CHUNK} bytes, "
             f"got address {dense.address:#x} and rows {dense.pitch} bytes apart: pad the rows, or copy the array"
         )
 

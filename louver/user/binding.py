@@ -121,10 +121,12 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
             return Chosen(machine.kernel("tiles"), refused=error)
         except ValueError:
             raise error from None
-    dense, out = (_rows(matrix, call, machine) for matrix in (product.dense, product.out))
-    if not dense.aligned:
+    out = _rows(product.out, call, machine)
+    read = [(matrix, _rows(matrix, call, machine)) for matrix in product.read]
+    if not all(rows.aligned for _, rows in read):
         if hints.schedule or nest.a.selection.indexed:
-            check_alignment(name, product, dense)
+            for matrix, rows in read:
+                check_alignment(name, matrix, rows)
         return Chosen(machine.kernel("tiles"), slower=UNALIGNED)
     schedule = None
     if not hints.schedule:
@@ -199,8 +201,11 @@ def _bind_mapped(
 def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:
     schedule = kernel.launch.schedule
     assert schedule is not None, "products have one"
-    parts = [call.sparse[argument] for argument in product.sparse]
-    operand = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
+    if product.left is not None:
+        operand = Operand(_rows(product.left, call, memory), product.k)
+    else:
+        parts = [call.sparse[argument] for argument in product.sparse]
+        operand = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
     maps = {"a": operand.values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.transposed import LENGTH
-from louver.ir.product import ProductNest, require_sparse
+from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
 from louver.library.compiled import BuiltKernel, find_loaded, load_record, record_made
 from louver.ptx.assembler import ptxas_version
@@ -105,7 +105,17 @@ class Wanted:
 
 
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
-    """The kernel at every level. Raises UnsupportedKernelError with operation and line, or ValueError with the rule."""
+    """The kernel at every level. Raises as `_compiled`."""
+    return _flagged(_compiled(wanted), wanted)
+
+
+def _flagged(kernel: CompiledKernel, wanted: Wanted) -> CompiledKernel:
+    runs_if = wanted.kind.runs_if
+    return kernel if runs_if is None else kernel.flagged(runs_if)
+
+
+def _compiled(wanted: Wanted) -> CompiledKernel:
+    """The kernel without a flag. Raises UnsupportedKernelError with operation and line, or ValueError with the rule."""
     # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.choose_family import Choice, Reading, compile_kernel
     from louver.library.configure import choose_for_nest
@@ -113,7 +123,7 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
     fixed = dict(wanted.hints.schedule)
 
     def schedule(nest: ProductNest) -> Schedule:
-        require_sparse(nest)
+        require_rows(nest)
         target, aligned = machine(wanted.target), wanted.variant == "bulk"
         found = wanted.schedule
         if found is None and wanted.sized is not None and not fixed:
@@ -172,13 +182,16 @@ CHOSEN = "the hint family asks for register tiles"
 
 
 def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled:
-    """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available. Raises as `compile_wanted`,
+    """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available, without a flag. Raises as `compile_wanted`,
     and UncleanKernelError if a product spills or the assembler warns of lost performance.
     """
     from louver.compile.products import CompiledProduct
-    from louver.library.occupancy import with_room
+    from louver.library.occupancy import Assembled, with_room
 
-    found = with_room(compile_wanted(wanted) if kernel is None else kernel, wanted.hints.warps)
+    found = with_room(_compiled(wanted) if kernel is None else kernel, wanted.hints.warps)
+    if wanted.kind.runs_if is not None:
+        # The numbers of warps and CTAs are found by compiling again, which knows no flag.
+        found = Assembled.of(_flagged(found.kernel, wanted))
     made, assembly = found.kernel.made, found.assembly
     if assembly.clean or not isinstance(made, CompiledProduct):
         return found

@@ -24,6 +24,7 @@ class Explanation:
     warning: why a dense kernel may be faster, one reason a line, or how much longer a product's row lists are. dots:
         instruction, tile and bytes of each dot of register tiles. config: the `triton.autotune` config that it takes,
         and why. others: the outcome of each other config. reasons: the pattern, the candidates and the instruction.
+        found: for each argument in `find` what it holds, then the comparison of the two ways.
     """
 
     family: Literal["product", "register tiles"]
@@ -35,10 +36,12 @@ class Explanation:
     config: str | None = None
     others: tuple[str, ...] = ()
     reasons: Reasons | None = None
+    found: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]
         lines = [*map(str, said), *([] if self.warning is None else [self.warning]), *self.dots]
         lines += [] if self.config is None else [self.config, *self.others]
         lines += [] if self.reasons is None else [str(self.reasons)]
+        lines += self.found
         return "\n".join((f"{self.family}: {lines[0]}", *lines[1:]))

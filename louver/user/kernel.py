@@ -163,9 +163,11 @@ class JitKernel:
         found = assembled(wanted, self._compile(wanted))
         made, refusal = found.kernel.made, found.kernel.refusal
         if isinstance(made, CompiledProduct):
-            s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
-            lists = forms_of(made.schedule, s).lists
-            longer = None if lists is None else describe_lists(s, lists.rows)
+            longer = None
+            if made.nest.a.selection.indexed:
+                s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
+                lists = forms_of(made.schedule, s).lists
+                longer = None if lists is None else describe_lists(s, lists.rows)
             reasons = reasons_of_product(made, call)
             return Explanation("product", refusal, made.schedule, made.ptx, longer, reasons=reasons)
         dots = tuple(dict.fromkeys(describe_dots(made)))

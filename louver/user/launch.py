@@ -49,14 +49,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
     """
     with device_context(ordinal):
         place = machine(target_of(ordinal)), device(ordinal).sm_count
-        memory = DeviceMemory(source, hints, call, grid, ordinal, stream, *place)
-        found = bind_call(source.name, hints, call, grid, memory)
-        if found.slower is not None:
-            warnings.warn(f"{source.name}: {found.slower}", stacklevel=callers_level())
-        pack = packed(found.kernel.signature.types, found.values)
-        launch = found.kernel.kernel.bound(found.grid, pack, stream)
-        page = page_of(source.name, ordinal) if found.kernel.signature.computed else None
-        return Ready(launch, found.kernel.launch.schedule is not None, page)
+        return DeviceMemory(source, hints, call, grid, ordinal, stream, *place).ready()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +64,16 @@ class DeviceMemory:
     stream: int
     target: Target
     sm_count: int
+
+    def ready(self) -> Ready:
+        """See `ready`. The device's context is current."""
+        found = bind_call(self.source.name, self.hints, self.call, self.grid, self)
+        if found.slower is not None:
+            warnings.warn(f"{self.source.name}: {found.slower}", stacklevel=callers_level())
+        pack = packed(found.kernel.signature.types, found.values)
+        launch = found.kernel.kernel.bound(found.grid, pack, self.stream)
+        page = page_of(self.source.name, self.ordinal) if found.kernel.signature.computed else None
+        return Ready(launch, found.kernel.launch.schedule is not None, page)
 
     def kernel(
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
