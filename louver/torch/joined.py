@@ -70,7 +70,7 @@ class JoinedWeight(SparseWeight):
         """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]; of packed
         indices, blocks of rows.
         """
-        if is_packed(x):
+        if x.dim() > 2:
             return x[sum(self.sizes[:part]) // ROWS : sum(self.sizes[: part + 1]) // ROWS]
         if self.by_turns:
             return x.view(-1, len(self.sizes), GATE_ROWS, x.shape[1])[:, part]

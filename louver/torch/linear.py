@@ -131,9 +131,7 @@ class SparseWeight(nn.Module):
         if not is_packed(places) and self._can_pack():
             with torch.inference_mode(False), torch.no_grad():
                 self.refresh_()
-                self.register_parameter(
-                    "indices", nn.Parameter(packed(places.detach(), self.shape[-1], self.dtype), False)
-                )
+                self._parameters["indices"] = nn.Parameter(packed(places.detach(), self.shape[-1], self.dtype), False)
         return self
 
     def unpack_(self) -> SparseWeight:
@@ -141,7 +139,8 @@ class SparseWeight(nn.Module):
         if is_packed(self.places):
             before = self.tensors()
             with torch.inference_mode(False), torch.no_grad():
-                self.register_parameter("indices", nn.Parameter(self.natural(), False))
+                # `register_parameter` asks for `indices`.
+                self._parameters["indices"] = nn.Parameter(self.natural(), False)
             if self.values.is_cuda:
                 for (values, old, _), (_, new, _) in zip(before, self.tensors(), strict=True):
                     cores().move(values, old, new)
