@@ -115,7 +115,7 @@ def has_kernel(values: Tensor, indices: Tensor, pattern: Pattern) -> bool:
     """Whether streaming kernels read arrays on a GPU in place."""
     row = values.stride(0) * values.itemsize
     aligned = row % ROW_ALIGNMENT == 0 and values.data_ptr() % ROW_ALIGNMENT == 0 and values.stride(1) == 1
-    return len(pattern.levels) == 1 and aligned and indices.is_contiguous()
+    return len(pattern.levels) == 1 and aligned and indices.is_contiguous() and not is_packed(indices)
 
 
 def _by_kernel(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Tensor:
