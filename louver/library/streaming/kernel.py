@@ -17,7 +17,7 @@ from louver.library.streaming.frame import WARPS, Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Place, ahead
-from louver.library.streaming.record import Streaming
+from louver.library.streaming.record import WHOLE_INDICES, Streaming
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
 
@@ -112,7 +112,8 @@ def store(
     """Compress a span, given as the planes of its units, and store it. Returns its bytes of indices."""
     values, indices = frame.groups.compressed(units, frame.found)
     natural.store_values(*span, conversion.after(values))
-    natural.store_indices(*span, indices)
+    if frame.record.indices != WHOLE_INDICES:
+        natural.store_indices(*span, indices)
     return indices
 
 

@@ -24,6 +24,7 @@ from louver.library.streaming.launch import Launch
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
 from louver.library.streaming.record import (
     VECTOR_BYTES,
+    WHOLE_INDICES,
     Access,
     Activation,
     Kind,
@@ -296,7 +297,8 @@ class _Call:
         if fits_thread(self.pattern):
             tiling = Tiling(self.element.name, self.pattern)
             accesses = self._accesses(views, along=4 * tiling.span_words, down=tiling.turned_bytes)
-            indices = self._index_width(tiling, given.get("indices", 0))
+            together = kind == "compress" and words is not None
+            indices = self._index_width(tiling, given.get("indices", 0), together=together)
             record = Streaming(
                 tiling.element,
                 tiling.pattern,
@@ -336,7 +338,9 @@ class _Call:
             "compress",
             "magnitude",
             source=self._accesses(views, along=4 * tiling.span_words, down=down)["source"],
-            indices=self._index_width(tiling, arguments["indices"]),
+            indices=self._index_width(
+                tiling, arguments["indices"], together="words" in arguments and scaling != "rows"
+            ),
             words="words" if "words" in arguments else None,
             activation=activation,
             scaling=scaling,
@@ -399,9 +403,15 @@ class _Call:
             self.element.name, self.pattern, kind, "l1" if norm and length == 1 else norm, **accesses, exact=exact
         )
 
-    def _index_width(self, tiling: Tiling, address: int) -> int:
-        """Bytes of an access of indices: the most that their address, a row and a span allow."""
-        return gcd(tiling.index_bytes, index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address, 4)
+    def _index_width(self, tiling: Tiling, address: int, *, together: bool = False) -> int:
+        """Bytes of an access of indices: the most that their address, a row and a span allow.
+
+        together: whether the threads of a row may write their indices together.
+        """
+        aligned = gcd(index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address)
+        if together and aligned % (WHOLE_INDICES // tiling.spans) == 0:
+            return WHOLE_INDICES
+        return gcd(tiling.index_bytes, aligned, 4)
 
 
 def _check_out(source: ArrayView, out: ArrayView) -> None:

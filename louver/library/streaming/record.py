@@ -52,6 +52,9 @@ those of a word.
 TILE_STEPS: Final = WORDS
 """Steps of a tile along a row. A step is as wide as a word of metadata."""
 
+WHOLE_INDICES: Final = TILE_STEPS * GROUPS // 2
+"""Bytes of the indices of a row of a tile, for patterns whose groups have codes of 4 bits: a sector of memory."""
+
 COUNTERS: Final = ("broken", "lost", "listed")
 """Counters of kernels, 64 bits each. They start at 0. In a checking kernel, the counts of groups with 1, 2, … M
 non-zeros follow.
@@ -231,7 +234,8 @@ class Streaming(Tiling):
     method: the method of `prune`, for a kernel that prunes. A compressing kernel without a method needs arrays that
         keep the pattern.
     source, out: the accesses to the dense arrays; None for an array that the kind does not have.
-    indices: bytes of an access of indices.
+    indices: bytes of an access of indices. `WHOLE_INDICES`: the threads of a row exchange their indices, and write them
+        all together. They have these indices as metadata.
     words: layout of the metadata; None without metadata.
     activation, scaling: of a kernel that converts what it keeps (`louver.sparsify`). Kept are the elements whose
         activations have the largest magnitudes before they are scaled and rounded.
@@ -259,7 +263,8 @@ class Streaming(Tiling):
             whole = self.turned_bytes if access.columns else 4 * self.span_words % access.width == 0
             if access.width < self.type.bytes or not whole:
                 raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
-        if self.indices not in (1, 2, 4) or self.index_bytes % self.indices:
+        together = self.indices == WHOLE_INDICES and self.kind == "compress" and self.words is not None
+        if not together and (self.indices not in (1, 2, 4) or self.index_bytes % self.indices):
             raise ValueError(f"indices of {self.index_bytes} bytes a span are not moved by {self.indices}")
         if self.words is not None and not self.multiplied:
             raise ValueError(f"products of {self.stored_type} take no {self.pattern}, so it has no metadata")

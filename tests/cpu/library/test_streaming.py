@@ -71,7 +71,7 @@ def converting() -> Iterator[Streaming]:
     for element in ("f16", "bf16"):
         for access in (FAST, TURNED, one):
             options: dict[str, Any] = {"source": access, "words": "words", "activation": "relu2"}
-            yield Streaming(element, pattern, "compress", "magnitude", **options)
+            yield Streaming(element, pattern, "compress", "magnitude", **options, indices=32)
             yield Streaming(element, pattern, "compress", "magnitude", **options, scaling="array", stored="e4m3")
         for threads in (32, 224, 256):
             options = {"source": FAST if threads > 32 else one, "words": "words", "activation": None}
@@ -167,6 +167,7 @@ def test_a_gpu_that_cannot_convert_8_bit_floats_is_named(
             {"kind": "compress", "method": None, "out": None, "activation": "relu2"},
             "only a compressing kernel that prunes",
         ),
+        ({"indices": 32}, "indices of 2 bytes a span are not moved by 32"),
         ({"scaling": "rows"}, "values have a scale if they are narrower than the elements, got f16 as f16 by rows"),
         ({"kind": "compress", "out": None, "stored": "e4m3"}, "have a scale if .* got f16 as e4m3 by None"),
         ({"stored": "s32"}, "got 's32'"),

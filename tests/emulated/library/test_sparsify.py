@@ -93,7 +93,7 @@ def run(
     return launch
 
 
-@pytest.mark.parametrize("shape", [(70, 272), (9, 71), (3, 1030)])
+@pytest.mark.parametrize("shape", [(70, 272), (9, 71), (3, 1030), (66, 384)])
 @pytest.mark.parametrize(("dtype", "stored", "scale", "activation"), CASES)
 def test_sparsified(
     dtype: str, stored: str, scale: Scale, activation: Activation | None, shape: Any, rng: np.random.Generator
