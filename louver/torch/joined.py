@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
+from louver.isa.fragments import ROWS
 from louver.torch.columns import windows_of
 from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
+from louver.torch.packed import is_packed
 
 
 class JoinedWeight(SparseWeight):
@@ -43,13 +45,15 @@ class JoinedWeight(SparseWeight):
                 torch.stack([x.reshape(-1, GATE_ROWS, x.shape[1]) for x in arrays], 1).flatten(0, 2)
                 if by_turns
                 else torch.cat(arrays)
-                for arrays in (_list(each.values for each in weights), _list(each.indices for each in weights))
+                for arrays in (_list(each.values for each in weights), _list(each.natural() for each in weights))
             )
             made.values = nn.Parameter(values, made.values.requires_grad)
             made.indices = nn.Parameter(indices, False)
             scales = _list(each.scale for each in weights if each.scale is not None)
             if scales:
                 made.quantized_(made.values, torch.cat(scales), first.dense_dtype)
+        if any(is_packed(each.places) for each in weights):
+            made.pack_()
         made.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
         return made
 
@@ -63,13 +67,20 @@ class JoinedWeight(SparseWeight):
         return super().__call__()
 
     def rows(self, x: Tensor, part: int) -> Tensor:
-        """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]."""
+        """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]; of packed
+        indices, blocks of rows.
+        """
+        if x.dim() > 2:
+            return x[sum(self.sizes[:part]) // ROWS : sum(self.sizes[: part + 1]) // ROWS]
         if self.by_turns:
             return x.view(-1, len(self.sizes), GATE_ROWS, x.shape[1])[:, part]
         count, columns = self.shape
         height = 1 if x.shape[0] == count else windows_of(count, columns, Pattern.parse(self.pattern)).height
         begin, end = (-(-sum(self.sizes[:before]) // height) for before in (part, part + 1))
         return x[begin:end]
+
+    def _can_pack(self) -> bool:
+        return super()._can_pack() and not any(size % ROWS for size in self.sizes)
 
     def scale_of(self, part: int) -> Tensor | None:
         return None if self.scale is None else self.scale.split(self.sizes)[part]
@@ -112,7 +123,7 @@ class JoinedWeight(SparseWeight):
     def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
         """The whole weight, and the rows of each layer, which it multiplies by when it is called alone."""
         parts = range(0 if self.by_turns else len(self.sizes))
-        own = [(self.rows(self.values, part), self.rows(self.indices, part), 0) for part in parts]
+        own = [(self.rows(self.values, part), self.rows(self.places, part), 0) for part in parts]
         return [*super().tensors(), *own]
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -158,6 +169,22 @@ class MemberRows(SparseWeight):
         return self.joint.rows(self.joint.indices, self.part)
 
     @property
+    def places(self) -> Tensor:
+        # Blocks of packed indices have rows of both layers by turns.
+        return self.natural() if self.joint.by_turns else self.joint.rows(self.joint.places, self.part)
+
+    def natural(self) -> Tensor:
+        return self.joint.rows(self.joint.natural(), self.part)
+
+    def pack_(self) -> MemberRows:
+        self.joint.pack_()
+        return self
+
+    def unpack_(self) -> MemberRows:
+        self.joint.unpack_()
+        return self
+
+    @property
     def scale(self) -> Tensor | None:
         return self.joint.scale_of(self.part)
 
@@ -166,7 +193,8 @@ class MemberRows(SparseWeight):
         return self.joint.dense_dtype
 
     def _arrays(self) -> Iterator[tuple[str, Tensor]]:
-        yield from (("values", self.values), ("indices", self.indices))
+        """To read them: indices may be a copy."""
+        yield from (("values", self.values), ("indices", self.natural()))
         if self.scale is not None:
             yield "scale", self.scale
 
@@ -178,16 +206,18 @@ class MemberRows(SparseWeight):
         )
         with torch.inference_mode(False), torch.no_grad():
             made.values = nn.Parameter(_flat(self.values).clone(), made.values.requires_grad)
-            made.indices = nn.Parameter(_flat(self.indices).clone(), False)
+            made.indices = nn.Parameter(_flat(self.natural()).clone(), False)
             if self.scale is not None:
                 made.quantized_(made.values, self.scale.clone(), self.dense_dtype)
+        if is_packed(self.joint.places):
+            made.pack_()
         return made
 
     def dense(self) -> Tensor:
         return (
             self.separate().dense()
             if self.scale is not None
-            else OPS.dense(_flat(self.values), _flat(self.indices), self.shape[1], self.pattern)
+            else OPS.dense(_flat(self.values), _flat(self.natural()), self.shape[1], self.pattern)
         )
 
     def refresh_(self) -> MemberRows:
@@ -196,10 +226,13 @@ class MemberRows(SparseWeight):
 
     def copy_(self, other: SparseWeight) -> MemberRows:
         self.check_like(other)
+        codes, was_packed = other.natural(), is_packed(self.joint.places)
+        self.unpack_()
         with torch.no_grad():
             for name, mine in self._arrays():
-                mine.copy_(getattr(other, name).reshape(mine.shape))
-        return self.refresh_()
+                mine.copy_((codes if name == "indices" else getattr(other, name)).reshape(mine.shape))
+        self.refresh_()
+        return self.pack_() if was_packed else self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, mine in self._arrays():
@@ -217,6 +250,8 @@ class MemberRows(SparseWeight):
         error_msgs: list[str],
     ) -> None:
         known: set[str] = set()
+        was_packed = is_packed(self.joint.places)
+        self.unpack_()
         for name, mine in self._arrays():
             key = prefix + name
             known.add(key)
@@ -235,6 +270,11 @@ class MemberRows(SparseWeight):
         if strict:
             unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in known)
         self.refresh_()
+        if was_packed:
+            try:
+                self.pack_()
+            except ValueError as error:
+                error_msgs.append(f"{prefix}indices: {error}")
 
 
 def _list(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -82,6 +82,6 @@ def preparations(
     epilogue = Epilogue(
         activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
     )
-    s = core_of(weight.values, weight.indices, weight.pattern, weight.shape[1], gated=gated)
+    s = core_of(weight.values, weight.places, weight.pattern, weight.shape[1], gated=gated)
     for n in counts:
         yield ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_indices, empty_values, taken
+from louver.torch.packed import natural
 
 BLOCK_BYTES: Final = 1 << 27
 """Most bytes of the dense product of a block, unless `BLOCK_ROWS` or a window have more."""
@@ -35,7 +36,7 @@ def check_sampled(g: Tensor, x: Tensor, indices: Tensor, pattern: Pattern) -> in
         raise ValueError(
             f"g and x are [tokens, rows] and [tokens, size] of one type, got {g.dtype} {list(g.shape)} and {x.dtype} {list(x.shape)}"
         )
-    check_indices(indices, pattern, g.shape[1], x.shape[1])
+    check_indices(indices, pattern, g.shape[1], x.shape[1], g.dtype)
     return pattern.groups(x.shape[1]) * pattern.n
 
 
@@ -46,6 +47,7 @@ def kept_products(g: Tensor, x: Tensor, indices: Tensor, pattern: Pattern) -> Te
     """
     check_sampled(g, x, indices, pattern)
     rows, size = g.shape[1], x.shape[1]
+    indices = natural(indices, rows, size)
     unit = lcm(BLOCK_ROWS, pattern.length)
     blocks = max(1, -(-rows * size * g.itemsize // BLOCK_BYTES))
     step = max(1, -(-rows // (blocks * unit))) * unit

@@ -28,6 +28,7 @@ from louver.runtime.arrays import view
 from louver.torch.accuracy.masks import keep, keeps
 from louver.torch.columns import empty_values, expanded, has_kernel, taken
 from louver.torch.core import Turned, borrowed, compressed, cores
+from louver.torch.packed import natural
 
 
 def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) -> bool:
@@ -65,7 +66,8 @@ def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size:
 def _turn(values: Tensor, indices: Tensor, found: Turned, pattern: str, out: Tensor) -> Tensor:
     """Write the values [size, kept] of the transpose to `out`."""
     assert found.indices is not None
-    (size, _), rows, parsed = out.shape, values.shape[0], Pattern.parse(pattern)
+    size, rows, parsed = out.shape[0], values.shape[0], Pattern.parse(pattern)
+    indices = natural(indices, rows, size)
     if parsed != TRANSPOSABLE or not (values.is_cuda and has_kernel(values, indices, parsed)):
         return taken(expanded(values, indices, parsed, size).t(), found.indices, parsed, out)
     stored = Stored(values.data_ptr(), values.stride(0) * values.itemsize, indices.data_ptr())
