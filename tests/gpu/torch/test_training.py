@@ -16,7 +16,6 @@ torch: Any = pytest.importorskip("torch")
 from louver.formats.pattern import Pattern  # noqa: E402
 from louver.torch import turned  # noqa: E402
 from louver.torch.columns import columns, expanded, taken  # noqa: E402
-from louver.torch.core import cores  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402
 from louver.torch.operators import OPS  # noqa: E402
 
@@ -71,11 +70,14 @@ def layer(transposable: bool, out: int = 512, size: int = 768, dtype: Any = torc
     return dense
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("transposable", [False, True])
 @pytest.mark.parametrize("tokens", [1, 17, 300, 2048])
-def test_gradients_are_those_of_the_dense_layer(transposable: bool, tokens: int) -> None:
+def test_gradients_are_those_of_the_dense_layer(transposable: bool, tokens: int, packed: bool) -> None:
     dense = layer(transposable)
     sparse = SparseLinear.of(dense)
+    if packed:
+        sparse.weight.pack_()
     x = torch.randn(tokens, 768, device="cuda", dtype=torch.bfloat16)
     g = torch.randn(tokens, 512, device="cuda", dtype=torch.bfloat16)
     found: list[Any] = []
@@ -86,8 +88,8 @@ def test_gradients_are_those_of_the_dense_layer(transposable: bool, tokens: int)
         found.append((y, given.grad))
     for mine, wanted in zip(found[1], found[0], strict=True):
         close(torch, mine, wanted)
-    close(torch, sparse.weight.values.grad, OPS.take(dense.weight.grad, sparse.weight.indices))
-    assert cores().core(sparse.weight.values, sparse.weight.indices, "2:4", 768).turned.dense == (not transposable)
+    close(torch, sparse.weight.values.grad, OPS.take(dense.weight.grad, sparse.weight.natural()))
+    assert sparse.weight.is_transposable == transposable
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}])
