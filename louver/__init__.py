@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from louver.library import streamed as streamed
     from louver.library.plan import Plan, plan
     from louver.library.products import linear, matmul
+    from louver.library.sparsify import sparsify
     from louver.measure.advise import advise
     from louver.measure.ready import prepare
     from louver.user.descriptor import TensorDescriptor
@@ -48,6 +49,7 @@ __all__ = [
     "prepare",
     "prune",
     "save",
+    "sparsify",
 ]
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
@@ -73,6 +75,7 @@ _HOMES = {
     "prepare": "louver.measure.ready",
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
+    "sparsify": "louver.library.sparsify",
 }
 
 # Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.

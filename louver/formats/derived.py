@@ -47,6 +47,10 @@ class DerivedForms:
         """Refresh `follower` too. Only a weak reference is held."""
         self._followers.add(follower)
 
+    def beside(self, *kinds: type) -> list[Derived]:
+        """The objects of other classes than these, and the followers."""
+        return [each for each in (*self._kept.values(), *self._followers) if not isinstance(each, kinds)]
+
     def refresh(self, s: SparseTensor) -> None:
         for each in (*self._kept.values(), *self._followers):
             each.refresh(s)

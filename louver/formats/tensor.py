@@ -208,8 +208,7 @@ class SparseTensor:
                 self._update_host(values)
             else:
                 resident().update(self, values)
-            for view in {self, *self.derived.views}:
-                object.__setattr__(view, "negative_zeros_dropped", 0)
+            set_fields(self, negative_zeros_dropped=0)
         return self
 
     def _update_host(self, values: ArrayLike) -> None:
@@ -220,15 +219,11 @@ class SparseTensor:
             new.validate()
         before = self.values
         try:
-            self._set_values(new.values)
+            set_fields(self, values=new.values)
             self.derived.refresh(self)
         except BaseException:
-            self._set_values(before)
+            set_fields(self, values=before)
             raise
-
-    def _set_values(self, values: NDArray[Any]) -> None:
-        for view in {self, *self.derived.views}:
-            object.__setattr__(view, "values", values)
 
     def dense(self) -> Any:
         """The dense array with the compressed bits, except for the -0.0 counted: `shape`, `dtype`, C order. A NumPy
@@ -328,8 +323,12 @@ class SparseTensor:
         return type(self), (*parts, self.negative_zeros_dropped, self.library)
 
     def __copy__(self) -> SparseTensor:
-        """A copy on the same device. `update_` of either leaves the other unchanged."""
-        return replace(self) if self.device is None else replace(self, values=resident().copied(self.values))
+        """A copy on the same device. `update_` of either, or `louver.sparsify` into it, leaves the other unchanged."""
+        if self.device is None:
+            return replace(self)
+        pitches = row_pitch(self.kept, self.dtype), self.indices.shape[1]
+        values, indices = map(resident().copied, (self.values, self.indices), pitches)
+        return replace(self, values=values, indices=indices)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         """As `copy.copy`; transposed views that are copied together share their values again."""
@@ -379,6 +378,14 @@ def _densified(x: Any) -> Any:
 def _view_of(s: SparseTensor, shape: tuple[int, ...], axis: int) -> SparseTensor:
     """A pickled view of `s`."""
     return s._view(shape, axis)  # pyright: ignore[reportPrivateUsage]
+
+
+def set_fields(s: SparseTensor, **fields: Any) -> None:
+    """Change fields of a tensor and of its views. Derived objects stay as they are."""
+    with s.derived.lock:
+        for view in {s, *s.derived.views}:
+            for name, value in fields.items():
+                object.__setattr__(view, name, value)
 
 
 def row_pitch(kept: int, element: ElementType) -> int:

@@ -99,15 +99,16 @@ class Fp8PairFromF32(Pure):
     needs = Requirement((8, 1), "sm_89")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        high, low = (self._byte(bits).astype(np.uint16) for bits in inputs)
+        high, low = (fp8_from_f32(self.to, bits.view(np.float32)).astype(np.uint16) for bits in inputs)
         return (low | high << np.uint16(8),)
 
-    def _byte(self, bits: Bits) -> Bits:
-        value = bits.view(np.float32)
-        limit = FP8_MAX[self.to]
-        with np.errstate(invalid="ignore"):
-            rounded = np.clip(value, -limit, limit).astype(element_type(self.to).numpy).view(np.uint8)
-        return np.where(np.isnan(value), FP8_NAN, rounded)
+
+def fp8_from_f32(to: Fp8, value: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """The bits of 8-bit floats, as `Fp8PairFromF32` makes them."""
+    limit = FP8_MAX[to]
+    with np.errstate(invalid="ignore"):
+        rounded = np.clip(value, -limit, limit).astype(element_type(to).numpy).view(np.uint8)
+    return np.where(np.isnan(value), FP8_NAN, rounded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from louver.isa.floating import f32_to_odd
 from louver.isa.instruction import Bits, Operand, Pure, Requirement
 from louver.isa.scalar import FLOATING
 
-PackedOp = Literal["add", "sub", "mul", "min", "max"]
+PackedOp = Literal["add", "sub", "mul", "min", "max", "min.NaN", "max.NaN"]
 
 
 def _operands(*names: str) -> tuple[Operand, ...]:
@@ -35,7 +35,9 @@ def _apply(kind: Half, function: Callable[..., NDArray[Any]], inputs: tuple[Bits
 
 @dataclass(frozen=True, slots=True)
 class PackedBinary(Pure):
-    """`op.rn.f16x2 d, a, b` (or bf16x2) on each half, to nearest even. min and max prefer a number to NaN."""
+    """`op.rn.f16x2 d, a, b` (or bf16x2) on each half, to nearest even. min and max prefer a number to NaN; min.NaN
+    and max.NaN do not.
+    """
 
     op: PackedOp
     type: Half
@@ -43,17 +45,21 @@ class PackedBinary(Pure):
     takes = _operands("a", "b")
 
     def __post_init__(self) -> None:
-        if self.op not in FLOATING:
-            raise ValueError(f"packed floats have the operations {', '.join(FLOATING)}, got {self.op!r}")
+        if self.op not in get_args(PackedOp):
+            raise ValueError(f"packed floats have the operations {', '.join(get_args(PackedOp))}, got {self.op!r}")
 
     @property
     def mnemonic(self) -> str:
-        rounded = "" if self.op in ("min", "max") else ".rn"
-        return f"{self.op}{rounded}.{self.type}x2"
+        return f"{self.op}{'' if self._selects else '.rn'}.{self.type}x2"
 
     @property
     def requires(self) -> Requirement:
-        return Requirement((7, 8), "sm_90") if self.type == "bf16" else Requirement()
+        return Requirement((7, 8), "sm_90") if self.type == "bf16" and not self._selects else Requirement()
+
+    @property
+    def _selects(self) -> bool:
+        """Whether the result is one of the operands, so that nothing is rounded."""
+        return self.op not in ("add", "sub", "mul")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (_apply(self.type, FLOATING[self.op], inputs),)

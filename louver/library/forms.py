@@ -37,6 +37,7 @@ from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
 from louver.runtime.adapters import kind_for
 from louver.runtime.arrays import ArrayView, view
+from louver.runtime.copy2d import check_copies
 from louver.runtime.driver import DriverError, DriverMissingError, device_context, is_capturing
 from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
@@ -58,11 +59,22 @@ class Form(ABC):
     """A form of a sparse tensor. For one tensor, equal forms have equal bytes.
 
     of_values: True if the form depends on the values, and so changes with them. False if it depends only on the
-        indices, which never change.
+        indices, which only `louver.sparsify` changes.
     """
 
     __slots__ = ()
     of_values: ClassVar[bool] = False
+
+    def follow(self, s: SparseTensor, to: int, stream: int) -> Callable[[], None]:
+        """What writes the form anew, after a kernel on `stream` has written the values and legal indices of a tensor on a
+        device. It neither waits nor allocates, and its kernels are loaded.
+
+        Raises ValueError for a form that has no such kernels, RuntimeError if they are not loaded during a capture.
+        """
+        raise ValueError(
+            f"louver.sparsify writes what 2:4 products read, got a tensor of which a kernel reads {type(self).__name__}: give "
+            "another tensor"
+        )
 
     @abstractmethod
     def nbytes(self, s: SparseTensor) -> int:
@@ -111,6 +123,11 @@ class Values(Form):
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
         write_rows(to, self.pitch(s), view(s.values), stream)
+
+    def follow(self, s: SparseTensor, to: int, stream: int) -> Callable[[], None]:
+        values = view(s.values)
+        check_copies(s.device or 0, s.dtype.bytes, values.strides, stream)
+        return functools.partial(write_rows, to, self.pitch(s), values, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +218,12 @@ class TileMetadata(Form):
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
         fill_bytes(to, PADDING_CODE * 0x11, self.nbytes(s), ordinal=s.device or 0, stream=stream)
         _prepack(self, s, self.element, ("rows", to), stream)
+
+    def follow(self, s: SparseTensor, to: int, stream: int) -> Callable[[], None]:
+        # Legal codes follow the rows already.
+        launch = prepack_into(view(s.indices).address, _matrices(s), self.element, ("rows", to))
+        launch.ready(s.device or 0, stream)
+        return functools.partial(launch.send, s.device or 0, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +350,8 @@ class DeviceForm:
         _write(self.form, s, self.memory)
 
     def rewrite(self, s: SparseTensor) -> None:
-        """The same for a tensor on this device whose indices have changed too. Raises ValueError if the form then has
-        another size.
+        """The same for a tensor on the host or on this device whose indices have changed too. Raises ValueError if the
+        form then has another size.
         """
         if self.memory is s.values:
             return
@@ -337,7 +360,10 @@ class DeviceForm:
                 f"a form of {s.pattern} has {self.nbytes} bytes, got {self.form.nbytes(s)} for other indices"
             )
         wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
-        self.form.derive(s, self.address, DERIVING)
+        if s.device is None:
+            write_bytes(self.address, self.form.host(s), ordinal=self.ordinal, stream=DERIVING)
+        else:
+            self.form.derive(s, self.address, DERIVING)
         wait_for_stream(self.ordinal, DERIVING, "deriving a form of a sparse tensor")
 
     def __del__(self) -> None:
@@ -437,6 +463,14 @@ def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
     give_back(ordinal)
     buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
     _write(form, s, buffer)
+    return DeviceForm(form, buffer.address, buffer.nbytes, ordinal, buffer)
+
+
+def room(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
+    """Memory for the form of a tensor on device `ordinal`, with undefined contents. Any stream may use it."""
+    give_back(ordinal)
+    buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
+    wait_for_stream(ordinal, DERIVING, "allocating a form of a sparse tensor")
     return DeviceForm(form, buffer.address, buffer.nbytes, ordinal, buffer)
 
 

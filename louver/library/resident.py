@@ -81,10 +81,9 @@ def moved(s: SparseTensor, device: object) -> SparseTensor:
     )
 
 
-def copied(rows: Any) -> Any:
-    """A copy of rows of values, on their device and of their library."""
-    source = view(rows)
-    return _copy(source, row_pitch(source.shape[1], source.element))
+def copied(rows: Any, pitch: int) -> Any:
+    """A copy of rows, on their device and of their library. pitch: bytes from one row of the copy to the next."""
+    return _copy(view(rows), pitch)
 
 
 def update(s: SparseTensor, values: Any) -> None:

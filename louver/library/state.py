@@ -31,11 +31,15 @@ class TensorState:
     """The derived objects of one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive.
 
     copies_values: whether a form on a device is a copy of the tensor's values.
+    rewritten: whether kernels write the tensor in the order of a stream (`louver.sparsify`).
+    sealed: whether a captured graph does so. It would not write forms that are made later.
     """
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
         self.copies_values = False
+        self.rewritten = False
+        self.sealed = False
         self._forms: dict[tuple[Form, int], DeviceForm] = {}
         self._offered: tuple[Form, ArrayView] | None = None
         self._launchers: dict[tuple[Problem, AnySchedule, int], Launcher] = {}
@@ -50,10 +54,30 @@ class TensorState:
                 form.refresh(s)
 
     def rewrite(self, s: SparseTensor) -> None:
-        """The same where the indices of the tensor, which is on a GPU, have changed too: captured graphs read these forms."""
+        """The same where the indices of the tensor have changed too: captured graphs read these forms."""
         with self._lock:
             for form in self._forms.values():
                 form.rewrite(s)
+
+    def find(self, form: Form, ordinal: int) -> DeviceForm | None:
+        """A form on a device, if it was made."""
+        return self._forms.get((form, ordinal))
+
+    def written(self, made: DeviceForm | None, *, captured: bool) -> None:
+        """Note that kernels write the tensor and all forms. made: a new form that they write too."""
+        with self._lock:
+            self.rewritten, self.sealed = True, self.sealed or captured
+            if made is not None:
+                self._offered = None
+                self._forms[made.form, made.ordinal] = made
+
+    def check_rewritable(self) -> None:
+        """Raises ValueError if a product of the tensor reads it before earlier kernels of the stream have ended."""
+        if any(_is_dependent(schedule) for _, schedule, _ in list(self._launchers)):
+            raise ValueError(
+                "a plan with dependent=True reads its sparse tensor while earlier kernels still run, got one for the tensor that "
+                "louver.sparsify is to write: plan without it"
+            )
 
     def forms(self) -> list[DeviceForm]:
         """All forms on devices."""
@@ -96,6 +120,11 @@ class TensorState:
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
         if found is None:
+            if self.rewritten and _is_dependent(schedule):
+                raise ValueError(
+                    "a plan with dependent=True reads its sparse tensor while earlier kernels still run, got a tensor that louver.sparsify "
+                    "writes: plan without it"
+                )
             forms = forms_of(schedule, s)
             kernel = find(*key)
             if not (kernel and self.has(ordinal, *forms.made)) and is_capturing(stream):
@@ -128,6 +157,11 @@ class TensorState:
         with self._lock:
             found = self._forms.get((form, ordinal))
             if found is None:
+                if self.sealed and form != Values():
+                    raise RuntimeError(
+                        "a captured graph writes this tensor by louver.sparsify, and would not write what another product reads "
+                        f"({type(form).__name__}): make its plans, or call louver.prepare, before the capture"
+                    )
                 found = (None if form.of_values else self._taken(form, ordinal)) or on_device(form, s, ordinal)
                 self._forms[form, ordinal] = found
                 self.copies_values |= form.of_values and form != Values()
@@ -154,6 +188,10 @@ class TensorState:
         held = {form: self.form(s, form, ordinal) for form in forms.made}
         places: dict[Form | None, int] = {form: each.address for form, each in held.items()}
         return operand_of(s, forms, places, entries, tuple(held.values()))
+
+
+def _is_dependent(schedule: AnySchedule) -> bool:
+    return isinstance(schedule, Schedule) and schedule.occupancy.dependent
 
 
 def _launcher(

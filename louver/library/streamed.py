@@ -91,7 +91,7 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
     if _by_host(source, pattern):
         return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
     axis = normal_axis(axis, len(source.shape))
-    values, indices, to = _empty(source, pattern, axis)
+    values, indices, to = empty_parts(source, pattern, axis)
     counters = _Counters(source) if method is None else None
     metadata = _room_for_metadata(source, pattern, axis)
     launch = compress_into(
@@ -119,7 +119,7 @@ def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
     """See `louver.compress_both`."""
     source = _seen(w)
     ndim = len(source.shape)
-    made = [(axis, *_empty(source, TRANSPOSABLE, axis)) for axis in (ndim - 1, ndim - 2)] if ndim > 1 else []
+    made = [(axis, *empty_parts(source, TRANSPOSABLE, axis)) for axis in (ndim - 1, ndim - 2)] if ndim > 1 else []
     along, across = [to for *_, to in made] or [Stored(0, 0, 0)] * 2
     _send(compress_both_into(source, along, across), source)
     first, second = (
@@ -219,13 +219,19 @@ def _listed(counters: NDArray[np.uint64]) -> tuple[int, int]:
     return key >> KEY_BITS, key & (1 << KEY_BITS) - 1
 
 
-def _empty(source: ArrayView, pattern: Pattern, axis: int) -> tuple[Any, Any, Stored]:
-    """New values and indices for a sparse tensor, with undefined contents, and their places in memory."""
+def empty_parts(
+    source: ArrayView, pattern: Pattern, axis: int, stored: ElementType | None = None
+) -> tuple[Any, Any, Stored]:
+    """New values and indices for a sparse tensor, with undefined contents, and their places in memory.
+
+    stored: the element type of the values, by default that of `source`.
+    """
+    element = stored or source.element
     windows = Windows(source.shape, axis, pattern)
     groups, rows = windows.groups, windows.rows
-    pitch = row_pitch(groups * pattern.n, source.element)
+    pitch = row_pitch(groups * pattern.n, element)
     place = source.device or 0, source.stream or 0
-    values = empty_rows(source.kind, (rows, groups * pattern.n), source.element, pitch, *place)
+    values = empty_rows(source.kind, (rows, groups * pattern.n), element, pitch, *place)
     indices = empty_like_kind(source, (windows.count, index_bytes(pattern, groups)), _BYTE)
     return values, indices, Stored(view(values).address, pitch, view(indices).address)
 

@@ -19,6 +19,7 @@ from louver.isa.convert import (
 )
 from louver.isa.instruction import Instruction, RegType
 from louver.isa.move import Move, Pack, Select
+from louver.isa.packed import PackedBinary, PackedOp
 from louver.isa.scalar import Binary, Compare, MultiplyAdd, MultiplyWide
 from louver.isa.special import ShuffleButterfly, ShuffleIndex, Special
 from louver.ptx.core import BuilderCore, Number
@@ -172,6 +173,10 @@ class Arithmetic(BuilderCore):
 
     def mul_f32(self, a: Number, b: Number) -> Reg:
         return self._result(Binary("mul", "f32"), "f32", None, a, b)
+
+    def packed(self, op: PackedOp, kind: Half, a: Reg, b: Reg) -> Reg:
+        """`op` on two 16-bit floats in a register each, see `PackedBinary`."""
+        return self._result(PackedBinary(op, kind), "b32", None, a, b)
 
     def halves(self, a: Reg) -> tuple[Reg, Reg]:
         """The low and the high 16 bits of a 32-bit register."""

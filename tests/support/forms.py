@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import get_args
 
 import numpy as np
 
@@ -60,7 +61,7 @@ from louver.isa.memory import (
     SymbolAddress,
 )
 from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
-from louver.isa.packed import PackedBinary
+from louver.isa.packed import PackedBinary, PackedOp
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
 from louver.isa.special import SPECIAL, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
@@ -114,7 +115,7 @@ def pure_forms() -> Iterator[Pure]:
     for half in ("f16", "bf16"):
         yield from (FromF32(half), PairFromF32(half), ToF32(half))
         yield from (IntegerToHalf(half, source) for source in ("s32", "u32"))
-        yield from (PackedBinary(op, half) for op in ("add", "sub", "mul", "min", "max"))
+        yield from (PackedBinary(op, half) for op in get_args(PackedOp))
     for fp8 in ("e4m3", "e5m2"):
         yield from (Fp8PairFromF32(fp8), HalfPairFromFp8(fp8))
     yield from (Not(kind) for kind in ("b16", "b32", "b64", "pred"))

@@ -136,8 +136,12 @@ def _extents(record: Record, a: dict[str, int]) -> dict[str, int]:
         found["words"] = (
             whole
             if record.words == "rows"
-            else entries * 4 * prod(prepacked_shape(rows, size, "tf32" if record.element == "f32" else record.element))
+            else entries
+            * 4
+            * prod(prepacked_shape(rows, size, "tf32" if record.element == "f32" else record.stored_type))
         )
+    if isinstance(record, Streaming) and record.scaling in ("array", "rows"):
+        found["scale"] = 4 * (entries * rows if record.scaling == "rows" else 1)
     if "counters" in a:
         found["counters"] = 8 * (3 + pattern.m) if record.kind == "check" else COUNTER_BYTES
     return found

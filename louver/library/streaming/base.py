@@ -29,6 +29,7 @@ def parameters(record: Record) -> tuple[Param, ...]:
     | row_tiles | rows of tiles of an entry |
     | tiles | rows of tiles of all entries |
     | NAME | address of a dense array |
+    | scale | a scale as f32: its bits, or an address |
     | NAME_row, NAME_column, NAME_entry | bytes between its rows, between the elements of a row, and between entries |
     """
     if isinstance(record, Derived):
@@ -45,11 +46,14 @@ def parameters(record: Record) -> tuple[Param, ...]:
         names += ["turned_indices"] if record.kind == "compress" else []
     if isinstance(record, Streaming) and record.words is not None:
         names.append("words")
+    if isinstance(record, Streaming) and record.scaling in ("array", "rows"):
+        names.append("scale")
     if record.counts:
         names.append("counters")
     if record.kind == "check":
         names.append("listed_from")
-    numbers = ("rows", "size", "row_tiles", "tiles")
+    numbers = ["rows", "size", "row_tiles", "tiles"]
+    numbers += ["scale"] if isinstance(record, Streaming) and record.scaling == "number" else []
     return (*(Param(name, "u32") for name in numbers), *(Param(name, "u64") for name in names))
 
 

@@ -28,12 +28,14 @@ def _tile_bytes(record: Streaming) -> int:
 
 
 class Frame(Base):
-    """A kernel under construction that holds groups in registers. rows, span: those of this thread in a tile."""
+    """A kernel under construction that holds groups in registers. rows, span: those of this thread in a tile.
 
-    def __init__(self, record: Streaming) -> None:
+    shared: bytes of shared memory beside a tile.
+    """
+
+    def __init__(self, record: Streaming, *, shared: int = 0) -> None:
         self.record = record
-        tally = 4 * WARPS * record.pattern.m if record.kind == "check" else 0
-        super().__init__(record, shared=_tile_bytes(record) + tally)
+        super().__init__(record, shared=_tile_bytes(record) + shared)
         k = self.k
         row, self.span = self._thread_place()
         self.rows = tuple(k.add(row, offset) for offset in record.row_offsets)

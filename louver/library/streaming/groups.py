@@ -60,7 +60,9 @@ class Groups:
         """The words of stored values of a span, and its bytes of indices. units: the planes of each unit."""
         pattern = self.record.pattern
         if self.record.method is not None:
-            masks = [largest(self.lanes, self.record.type, planes, pattern.n) for planes in units]
+            # An activation makes all elements positive.
+            positive = self.record.activation is not None
+            masks = [largest(self.lanes, self.record.type, planes, pattern.n, positive=positive) for planes in units]
         else:
             masks = self._marked_first(units, found)
         values: list[Reg] = []

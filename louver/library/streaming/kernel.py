@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from louver.library.streaming.frame import Frame, Span
+from louver.library.streaming.converted import Conversion
+from louver.library.streaming.frame import WARPS, Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Place, ahead
-from louver.library.streaming.record import Streaming
+from louver.library.streaming.record import WHOLE_INDICES, Streaming
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
 
 
 def build(record: Streaming) -> Kernel:
     """The kernel of a record. Its grid is columns of tiles × at most the rows of tiles of all entries."""
-    frame = Frame(record)
+    frame = Frame(record, shared=4 * WARPS * record.pattern.m if record.kind == "check" else 0)
     work = {
         "prune": _prune,
         "check": _check,
@@ -90,11 +91,14 @@ class _Note:
 
 def _compress(frame: Frame) -> None:
     source, natural, metadata = frame.source(), frame.natural(), Words(frame)
+    conversion = Conversion.of(frame)
 
     def work(spans: Sequence[Span], place: Place) -> None:
         loaded = [source.load(*span) for span in spans]
-        units = [frame.groups.planes(words) for words in loaded]
-        metadata.take([_store(frame, natural, span, planes) for span, planes in zip(spans, units, strict=True)])
+        units = [frame.groups.planes(conversion.before(words)) for words in loaded]
+        metadata.take(
+            [store(frame, natural, conversion, span, planes) for span, planes in zip(spans, units, strict=True)]
+        )
 
     with frame.tiles() as tile:
         frame.stream(tile, work, source, natural)
@@ -102,11 +106,14 @@ def _compress(frame: Frame) -> None:
     frame.leave_found()
 
 
-def _store(frame: Frame, natural: Natural, span: Span, units: Sequence[Sequence[Reg]]) -> list[Byte]:
+def store(
+    frame: Frame, natural: Natural, conversion: Conversion, span: Span, units: Sequence[Sequence[Reg]]
+) -> list[Byte]:
     """Compress a span, given as the planes of its units, and store it. Returns its bytes of indices."""
     values, indices = frame.groups.compressed(units, frame.found)
-    natural.store_values(*span, values)
-    natural.store_indices(*span, indices)
+    natural.store_values(*span, conversion.after(values))
+    if frame.record.indices != WHOLE_INDICES:
+        natural.store_indices(*span, indices)
     return indices
 
 
@@ -145,7 +152,7 @@ def _prepack(frame: Frame) -> None:
             frame.groups.filled(indices, frame.groups_left(place, span), None)
             for span, indices in zip(spans, loaded, strict=True)
         ]
-        for indices in filled:
+        for indices in filled if frame.record.counts else ():
             for places in frame.groups.places(indices):
                 frame.groups.legal(places, frame.found)
         metadata.take(filled)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from louver.isa.targets import FP8, target
 from louver.library.streaming.derived.record import Derived
+from louver.library.streaming.record import ScaledRows, Streaming
 from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed
 from louver.runtime.built import load_built
@@ -43,6 +44,15 @@ class Launch:
         """
         if self.record is None:
             return
+        kernel = self.ready(ordinal, stream)
+        types = _parameter_types(self.record)
+        pack = ArgumentPack([types[name] for name in types])
+        pack.bind(*(self.arguments[name] for name in types))
+        kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
+
+    def ready(self, ordinal: int, stream: int) -> LoadedKernel:
+        """The kernel, loaded at the first call. Raises as `send`."""
+        assert self.record is not None
         kernel = _ready().get((ordinal, self.record))
         if kernel is None:
             if is_capturing(stream):
@@ -52,10 +62,7 @@ class Launch:
                 )
             kernel = _loaded(ordinal, self.record)
             _ready()[ordinal, self.record] = kernel
-        types = _parameter_types(self.record)
-        pack = ArgumentPack([types[name] for name in types])
-        pack.bind(*(self.arguments[name] for name in types))
-        kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
+        return kernel
 
     def grid(self, sms: int) -> tuple[int, int, int]:
         """CTAs along x, y and z, on a device with `sms` SMs."""
@@ -78,6 +85,10 @@ def build(record: Record) -> Kernel:
         from louver.library.streaming.squares.kernel import build as build_squared
 
         return build_squared(record)
+    if isinstance(record, ScaledRows):
+        from louver.library.streaming.scaled_rows import build as build_rows
+
+        return build_rows(record)
     from louver.library.streaming.kernel import build
 
     return build(record)
@@ -90,9 +101,11 @@ def _loaded(ordinal: int, record: Record) -> LoadedKernel:
         return load_built(ordinal, "streaming", record, build=lambda: build(record))
     except ValidationError as error:
         place = device(ordinal)
-        if record.element in FP8 and not target(place.target).provides("sm_89"):
+        stored = record.stored_type.name if isinstance(record, Streaming) else record.element
+        if {record.element, stored} & set(FP8) and not target(place.target).provides("sm_89"):
+            made = "" if stored == record.element else f" as {stored}"
             raise ValueError(
-                f"the kernel for {record.kind} of {record.element} converts 8-bit floats, which GPUs do from sm_89 on, got {place}: "
+                f"the kernel for {record.kind} of {record.element}{made} converts 8-bit floats, which GPUs do from sm_89 on, got {place}: "
                 "move the array to the host, or convert it to f16"
             ) from error
         raise

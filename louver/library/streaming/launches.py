@@ -6,10 +6,10 @@ is read or written before `send`. Errors are ValueErrors that name the rule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -19,13 +19,18 @@ from louver.formats.rows import normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.isa.fragments import ROWS
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
 from louver.library.streaming.record import (
     VECTOR_BYTES,
+    WHOLE_INDICES,
     Access,
+    Activation,
     Kind,
     Layout,
+    ScaledRows,
+    Scaling,
     Streaming,
     Tiling,
     fits_thread,
@@ -130,6 +135,29 @@ def compress_into(
     return call.launch("compress", arguments, source=source, method=method, words=layout)
 
 
+def sparsify_into(
+    source: ArrayView,
+    to: Stored,
+    stored: ElementType,
+    *,
+    activation: Activation | None = None,
+    scale: tuple[Scaling, int] | None = None,
+    words: int = 0,
+) -> Launch:
+    """`louver.sparsify` of a device array [..., K] into the arrays of a 2:4 tensor, in one pass.
+
+    stored: the type of the values.
+    scale: of values that are narrower than the elements: "number" and its bits as f32, "array" and the address of an
+        f32, or "rows" and the address of one f32 for each row, which the kernel writes.
+    words: address of the metadata that the kernel also writes, see `compress_into`; 0 for none.
+    """
+    call = replace(_Call.of("2:4", -1, source, batch=True), values=stored)
+    arguments = call.stored(to, source) | ({"words": words} if words else {})
+    if scale is not None:
+        arguments["scale"] = scale[1]
+    return call.sparsify(source, arguments, activation, scale and scale[0])
+
+
 def compress_both_into(source: ArrayView, along: Stored, across: Stored) -> Launch:
     """`louver.compress_both` of a device array [..., M, K] into the arrays of two sparse tensors, in one pass."""
     call = _Call.of(TRANSPOSABLE, -1, source, batch=True)
@@ -171,34 +199,37 @@ def turn_into(stored: Stored, shape: tuple[int, int], element: str | ElementType
 
 
 def prepack_into(
-    indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int
+    indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int = 0
 ) -> Launch:
     """Make the metadata of a sparse tensor for products of an element type. f32 stands for tf32.
 
     indices: address of the tensor's indices.
     shape: number of matrices, rows of each, dense elements of a row.
     words: layout and address of the metadata.
-    counters: see `dense_into`.
+    counters: see `dense_into`; 0 if all indices are legal.
     """
     kind = element_type(element)
     group = 2 if kind.bits == 32 else 4
     element_type(kind.name, SPARSE_TYPES)
     layout, address = words
     call = _Call(kind, Pattern(group // 2, group), -1, Shape(*shape), ())
-    arguments = {"indices": indices, "words": address, "counters": counters}
-    return call.launch("prepack", arguments, words=layout)
+    arguments = {"indices": indices, "words": address} | ({"counters": counters} if counters else {})
+    return call.launch("prepack", arguments, words=layout, trusted=not counters)
 
 
 # --- common parts ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The matrices of a call. steps: the steps of each dense array."""
+    """The matrices of a call. steps: the steps of each dense array. values: the type of stored values, by default that
+    of the dense arrays.
+    """
 
     element: ElementType
     pattern: Pattern
     axis: int
     shape: Shape
     steps: Sequence[Steps]
+    values: ElementType | None = None
 
     @classmethod
     def of(cls, pattern: str | Pattern, axis: int, *views: ArrayView, batch: bool = False) -> _Call:
@@ -223,7 +254,7 @@ class _Call:
 
     def stored(self, to: Stored, dense: ArrayView) -> dict[str, int]:
         """Arguments for the arrays of a sparse tensor. Raises ValueError if they overlap the dense array."""
-        needed = self.pattern.groups(self.shape.size) * self.pattern.n * self.element.bytes
+        needed = self.pattern.groups(self.shape.size) * self.pattern.n * (self.values or self.element).bytes
         if to.values % ROW_ALIGNMENT or to.pitch % ROW_ALIGNMENT:
             raise ValueError(
                 f"values and their pitch are multiples of {ROW_ALIGNMENT} bytes, got {to.values:#x} and {to.pitch}: use row_pitch()"
@@ -256,6 +287,7 @@ class _Call:
         norm: Norm = "l2",
         words: Layout | None = None,
         exact: bool = False,
+        trusted: bool = False,
     ) -> Launch:
         """The launch of a kernel of this kind."""
         given = dict(arguments or {})
@@ -265,20 +297,57 @@ class _Call:
         if fits_thread(self.pattern):
             tiling = Tiling(self.element.name, self.pattern)
             accesses = self._accesses(views, along=4 * tiling.span_words, down=tiling.turned_bytes)
-            indices = self._index_width(tiling, given.get("indices", 0))
+            together = kind == "compress" and words is not None
+            indices = self._index_width(tiling, given.get("indices", 0), together=together)
             record = Streaming(
                 tiling.element,
                 tiling.pattern,
                 kind,
                 method,
-                **accesses,
+                source=accesses.get("source"),
+                out=accesses.get("out"),
                 indices=indices,
                 words=words,
                 exact=exact,
+                trusted=trusted,
             )
         else:
             record = self._windowed(kind, views, None if method is None else norm, words, exact)
         return self.tiled(record, given | self.places(views))
+
+    def sparsify(
+        self, source: ArrayView, arguments: dict[str, int], activation: Activation | None, scaling: Scaling | None
+    ) -> Launch:
+        """The launch of a kernel that compresses and converts."""
+        assert self.values is not None
+        if self.shape.empty:
+            return Launch(None)
+        tiling = Tiling(self.element.name, self.pattern, stored=self.values.name)
+        made: Callable[..., Streaming] = Streaming
+        own: dict[str, Any] = {}
+        rows, down = self.shape.rows, tiling.turned_bytes
+        if scaling == "rows":
+            made, down = ScaledRows, 0
+            own["row_threads"] = ScaledRows.threads_for(-(-self.shape.size // tiling.span))
+            # Metadata has whole blocks of rows.
+            rows = -(-rows // ROWS) * ROWS if "words" in arguments else rows
+        views = {"source": source}
+        record = made(
+            tiling.element,
+            tiling.pattern,
+            "compress",
+            "magnitude",
+            source=self._accesses(views, along=4 * tiling.span_words, down=down)["source"],
+            indices=self._index_width(
+                tiling, arguments["indices"], together="words" in arguments and scaling != "rows"
+            ),
+            words="words" if "words" in arguments else None,
+            activation=activation,
+            scaling=scaling,
+            stored=tiling.stored,
+            **own,
+        )
+        return self.tiled(record, arguments | self.places(views), rows)
 
     def squared(
         self,
@@ -302,12 +371,15 @@ class _Call:
             found |= {name: view.address, f"{name}_row": row, f"{name}_column": column, f"{name}_entry": entry}
         return found
 
-    def tiled(self, record: Record, arguments: dict[str, int]) -> Launch:
-        """The launch of a kernel on all tiles."""
+    def tiled(self, record: Record, arguments: dict[str, int], padded: int = 0) -> Launch:
+        """The launch of a kernel on all tiles. padded: rows of an entry for which the kernel writes something; 0 for the
+        rows of the shape.
+        """
         shape, (rows, columns) = self.shape, record.tile
-        below = -(-shape.rows // rows)
+        below = -(-(padded or shape.rows) // rows)
+        across = 1 if isinstance(record, ScaledRows) else -(-shape.size // columns)
         sizes = {"rows": shape.rows, "size": shape.size, "row_tiles": below, "tiles": below * shape.entries}
-        return Launch(record, arguments | sizes, (-(-shape.size // columns), below * shape.entries))
+        return Launch(record, arguments | sizes, (across, below * shape.entries))
 
     def _accesses(self, views: dict[str, ArrayView], *, along: int, down: int) -> dict[str, Access]:
         return {
@@ -331,9 +403,15 @@ class _Call:
             self.element.name, self.pattern, kind, "l1" if norm and length == 1 else norm, **accesses, exact=exact
         )
 
-    def _index_width(self, tiling: Tiling, address: int) -> int:
-        """Bytes of an access of indices: the most that their address, a row and a span allow."""
-        return gcd(tiling.index_bytes, index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address, 4)
+    def _index_width(self, tiling: Tiling, address: int, *, together: bool = False) -> int:
+        """Bytes of an access of indices: the most that their address, a row and a span allow.
+
+        together: whether the threads of a row may write their indices together.
+        """
+        aligned = gcd(index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address)
+        if together and aligned % (WHOLE_INDICES // tiling.spans) == 0:
+            return WHOLE_INDICES
+        return gcd(tiling.index_bytes, aligned, 4)
 
 
 def _check_out(source: ArrayView, out: ArrayView) -> None:

@@ -81,7 +81,7 @@ class Natural:
         """The accesses of a span: address, whether the matrix has a value there, and number of words."""
         record, words = self.record, self.record.value_words
         count = gcd(words, 4)
-        per_group = record.pattern.n * record.type.bytes
+        per_group = record.pattern.n * record.stored_type.bytes
         found: list[tuple[Address, Reg, int]] = []
         for word in range(0, words, count):
             offset = step * record.spans * 4 * words + 4 * word

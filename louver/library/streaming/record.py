@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 from louver.formats.codes import CODE_PARTS
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.isa.fragments import ROWS
+from louver.isa.instruction import LANES
 from louver.isa.metadata import GROUPS, MAPS, MetadataMap
 from louver.isa.prepack import WORDS
 from louver.isa.targets import WARPGROUP_THREADS
@@ -29,14 +30,30 @@ def fits_thread(pattern: Pattern) -> bool:
     return pattern.length == 1 and pattern.n < pattern.m <= MAX_GROUP
 
 
+Activation = Literal["relu2"]
+"""Activations of `louver.sparsify`. "relu2": max(x, 0)², NaN for NaN."""
+
+Scaling = Literal["number", "array", "rows"]
+"""The scale of converted values: a number of the launch, an f32 on the device, or one for each row, which the kernel
+computes and writes.
+"""
+
+LEAST_SCALE: Final = 2.0**-126
+"""The least scale of a row: the least normal f32, so that its reciprocal is finite."""
+
 VECTOR_BYTES: Final = 16
 """Most bytes of one load or store of a thread."""
 
 SPAN_BYTES: Final = 32
-"""Least bytes of a span: the columns of half a word of metadata; for 8-bit types, those of a word."""
+"""Least bytes of a span, in the type of the stored values: the columns of half a word of metadata; for 8-bit types,
+those of a word.
+"""
 
 TILE_STEPS: Final = WORDS
 """Steps of a tile along a row. A step is as wide as a word of metadata."""
+
+WHOLE_INDICES: Final = TILE_STEPS * GROUPS // 2
+"""Bytes of the indices of a row of a tile, for patterns whose groups have codes of 4 bits: a sector of memory."""
 
 COUNTERS: Final = ("broken", "lost", "listed")
 """Counters of kernels, 64 bits each. They start at 0. In a checking kernel, the counts of groups with 1, 2, … M
@@ -48,10 +65,19 @@ listed: `NO_GROUP` - (g · 2^`KEY_BITS` + c), for the listed group with the leas
 """
 
 COPYING_CTAS: Final = 4
+CONVERTING_CTAS: Final = 6
 BUSY_CTAS: Final = 16
-"""CTAs for each SM: of kernels that mostly copy, and of kernels that compute more than they move. Measured at
-28672×4096 in f16 (`docs/perf-log/29-streaming.md`).
+"""CTAs for each SM: of kernels that mostly copy, of those that convert too, and of kernels that compute more than they
+move. Measured at 28672×4096 in f16 (`docs/perf-log/29-streaming.md`), those that convert at 4096×14336.
 """
+
+ROW_CTAS: Final = 64
+"""The same of kernels on whole rows: a CTA has a row, unless there are very many. Up to 16 CTAs that share the rows
+were slower, the fewer the more.
+"""
+
+MOST_ROW_THREADS: Final = 256
+"""Most threads of a CTA that converts a row: several such CTAs share an SM, so that others copy while one waits."""
 
 KEY_BITS: Final = 9
 """Bits for the number of non-zeros of a listed group, which is at most 256."""
@@ -97,13 +123,18 @@ class Tiling:
 
     A unit is M registers, and has a group for each element of a register. A span is one or more consecutive units of a
     row.
+
+    element: the type of the dense array.
+    stored: the type of the stored values; by default the same.
     """
 
     element: str
     pattern: Pattern
+    stored: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        element_type(self.element, SPARSE_TYPES)
+        for each in {self.element, self.stored or self.element}:
+            element_type(each, SPARSE_TYPES)
         if not fits_thread(self.pattern):
             raise ValueError(
                 f"streaming kernels take patterns N:M of elements, N below M and M at most {MAX_GROUP}, got {self.pattern}"
@@ -111,15 +142,20 @@ class Tiling:
 
     @property
     def type(self) -> ElementType:
-        """The element type."""
+        """The element type of the dense array."""
         return element_type(self.element)
+
+    @property
+    def stored_type(self) -> ElementType:
+        """The element type of the stored values."""
+        return element_type(self.stored or self.element)
 
     @property
     def map(self) -> MetadataMap:
         """The places of codes in products of elements of this size. It assigns rows and columns to threads, for every
         pattern.
         """
-        return MAPS[self.type.bits]
+        return MAPS[self.stored_type.bits]
 
     @property
     def multiplied(self) -> bool:
@@ -134,7 +170,7 @@ class Tiling:
     @property
     def units(self) -> int:
         """Units of a span."""
-        return max(1, SPAN_BYTES // (4 * self.pattern.m))
+        return max(1, SPAN_BYTES // (4 * self.pattern.m) * self.type.bytes // self.stored_type.bytes)
 
     @property
     def span_words(self) -> int:
@@ -154,7 +190,7 @@ class Tiling:
     @property
     def value_words(self) -> int:
         """Registers of a span's stored values."""
-        return self.units * self.pattern.n
+        return self.units * self.pattern.n * self.stored_type.bytes // self.type.bytes
 
     @property
     def index_bytes(self) -> int:
@@ -198,9 +234,13 @@ class Streaming(Tiling):
     method: the method of `prune`, for a kernel that prunes. A compressing kernel without a method needs arrays that
         keep the pattern.
     source, out: the accesses to the dense arrays; None for an array that the kind does not have.
-    indices: bytes of an access of indices.
+    indices: bytes of an access of indices. `WHOLE_INDICES`: the threads of a row exchange their indices, and write them
+        all together. They have these indices as metadata.
     words: layout of the metadata; None without metadata.
+    activation, scaling: of a kernel that converts what it keeps (`louver.sparsify`). Kept are the elements whose
+        activations have the largest magnitudes before they are scaled and rounded.
     exact: whether a checking kernel also lists groups with fewer than N non-zeros.
+    trusted: whether all indices that a prepacking kernel reads are legal.
     """
 
     kind: Kind
@@ -210,7 +250,9 @@ class Streaming(Tiling):
     indices: int = 1
     words: Layout | None = None
     exact: bool = False
-    threads: ClassVar[int] = WARPGROUP_THREADS
+    trusted: bool = False
+    activation: Activation | None = None
+    scaling: Scaling | None = None
     min_ctas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -221,22 +263,72 @@ class Streaming(Tiling):
             whole = self.turned_bytes if access.columns else 4 * self.span_words % access.width == 0
             if access.width < self.type.bytes or not whole:
                 raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
-        if self.indices not in (1, 2, 4) or self.index_bytes % self.indices:
+        together = self.indices == WHOLE_INDICES and self.kind == "compress" and self.words is not None
+        if not together and (self.indices not in (1, 2, 4) or self.index_bytes % self.indices):
             raise ValueError(f"indices of {self.index_bytes} bytes a span are not moved by {self.indices}")
         if self.words is not None and not self.multiplied:
-            raise ValueError(f"products of {self.element} take no {self.pattern}, so it has no metadata")
+            raise ValueError(f"products of {self.stored_type} take no {self.pattern}, so it has no metadata")
+        if self.converts and (self.kind, self.method) != ("compress", "magnitude"):
+            raise ValueError(f"only a compressing kernel that prunes converts elements, got {self}")
+        if (self.scaling is not None) != (self.stored_type.bits < self.type.bits):
+            raise ValueError(
+                f"values have a scale if they are narrower than the elements, got {self.element} as {self.stored_type} by {self.scaling}"
+            )
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return WARPGROUP_THREADS
+
+    @property
+    def converts(self) -> bool:
+        """Whether stored values are other numbers than the elements."""
+        return self.activation is not None or self.stored_type != self.type
 
     @property
     def ctas_per_sm(self) -> int:
         """CTAs that share the tiles of an SM. Kernels with much computation for each byte run faster with more CTAs."""
-        return BUSY_CTAS if self.kind in ("check", "prepack") else COPYING_CTAS
+        if self.kind in ("check", "prepack"):
+            return BUSY_CTAS
+        return CONVERTING_CTAS if self.converts else COPYING_CTAS
 
     @property
     def counts(self) -> bool:
         """Whether the kernel has counters."""
-        return self.kind in ("check", "dense", "prepack") or (self.kind == "compress" and self.method is None)
+        unknown = self.method is None if self.kind == "compress" else not self.trusted
+        return self.kind in ("check", "dense", "prepack", "compress") and unknown
 
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and columns of a tile."""
         return ROWS, self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledRows(Streaming):
+    """A kernel that converts with a scale for each row. A CTA reads a row twice: first the largest magnitude, then
+    everything again, from the L1 cache if the row is still there.
+
+    row_threads: threads of a CTA. Each has a span of the row at a time.
+    """
+
+    row_threads: int = WARPGROUP_THREADS
+
+    @classmethod
+    def threads_for(cls, spans: int) -> int:
+        """Threads for rows of this many spans: whole warps, as few idle ones in the last turn as possible."""
+        turns = -(-spans // MOST_ROW_THREADS)
+        return -(-spans // (turns * LANES)) * LANES
+
+    @property
+    def threads(self) -> int:
+        return self.row_threads
+
+    @property
+    def ctas_per_sm(self) -> int:
+        return ROW_CTAS
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """A row, of any length."""
+        return 1, self.row_threads * self.span

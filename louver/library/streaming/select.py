@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from louver.formats.dtypes import ElementType
+from louver.isa.convert import Half
 from louver.library.streaming.count import Bit, at_least, fails, holds
 from louver.library.streaming.lanes import Lanes
 from louver.ptx.core import Number
@@ -27,17 +29,23 @@ def first(lanes: Lanes, m: int, n: int, before: Before) -> list[Reg]:
     return masks
 
 
-def largest(lanes: Lanes, element: ElementType, planes: Sequence[Reg], n: int) -> list[Reg]:
-    """Masks of the n elements with the largest magnitudes, in the order of `louver.formats.select`."""
-    keys = [_magnitude(lanes, element, plane) for plane in planes]
+def largest(lanes: Lanes, element: ElementType, planes: Sequence[Reg], n: int, *, positive: bool = False) -> list[Reg]:
+    """Masks of the n elements with the largest magnitudes, in the order of `louver.formats.select`.
+
+    positive: whether no element has its sign bit set.
+    """
+    keys = [_magnitude(lanes, element, plane, positive=positive) for plane in planes]
     pairs = lanes.at_least(keys, whole=not element.floating)
     return first(lanes, len(planes), n, lambda i, j: pairs[i, j])
 
 
-def _magnitude(lanes: Lanes, element: ElementType, plane: Reg) -> Reg:
+def _magnitude(lanes: Lanes, element: ElementType, plane: Reg, *, positive: bool) -> Reg:
     k = lanes.k
     if element.floating:
-        size = k.and_(plane, lanes.low)
+        size = plane if positive else k.and_(plane, lanes.low)
+        if element.bits == 16:
+            # The lesser of NaN and infinity is infinity.
+            return k.packed("min", cast("Half", element.name), size, k.mov(lanes.each(element.largest_magnitude)))
         spare = element.magnitude_mask - element.largest_magnitude
         if not spare:
             return size

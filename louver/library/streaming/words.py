@@ -10,7 +10,8 @@ from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, WORDS
 from louver.library.streaming.frame import WARPS, Frame
 from louver.library.streaming.lanes import Byte, assemble
 from louver.library.streaming.place import Corner
-from louver.ptx.module import Address
+from louver.library.streaming.record import WHOLE_INDICES
+from louver.ptx.module import Address, Reg
 
 BYTES = CODES * CODE_BITS // 8
 """Bytes of a word."""
@@ -35,7 +36,9 @@ class Words:
             k.mov(word, into=to)
 
     def store(self, corner: Corner) -> None:
-        """Write the words of all four steps of a tile."""
+        """Write the words of all four steps of a tile, and the indices if no thread has written its own."""
+        if self._frame.record.indices == WHOLE_INDICES:
+            self._store_indices(corner)
         match self._frame.record.words:
             case None:
                 return
@@ -43,6 +46,39 @@ class Words:
                 self._store_rows(corner)
             case "words":
                 self._store_words(corner)
+
+    def _store_indices(self, corner: Corner) -> None:
+        """Write the indices of the tile in their natural order. Rows are whole pieces, one for each thread of a row."""
+        frame, k, record = self._frame, self._frame.k, self._frame.record
+        rows, size = frame.shape
+        piece = WHOLE_INDICES // record.spans
+        first = k.mad_lo(frame.span, record.columns // record.spans, corner.column)
+        row_bytes = k.div(size, record.columns // WHOLE_INDICES)
+        column = k.mad_wide(frame.span, piece, k.mad_wide(frame.column_tile, WHOLE_INDICES, frame.args["indices"]))
+        for own, words in zip(frame.rows, self._pieces(), strict=True):
+            row = k.add(corner.row, own)
+            inside = k.and_pred(k.setp("lt", "u32", row, rows), k.setp("lt", "u32", first, size))
+            line = k.mad_wide(k.mad_lo(corner.entry, rows, row), row_bytes, column)
+            k.store_global(Address(line), words, guard=inside)
+
+    def _pieces(self) -> list[list[Reg]]:
+        """For each row of the thread the indices of some columns, in memory order: those of all threads of the row in one
+        step (16 bits), or in two (8 bits).
+        """
+        k, record = self._frame.k, self._frame.record
+        words = list(self._words)
+        sides = [bit for bit, (_, groups) in enumerate(record.map.thread) if groups]
+        # Bit i of a thread's place in its row and bit i of the step change places; with one such bit, it is the upper
+        # one of the step.
+        for number, bit in enumerate(sides, 2 - len(sides)):
+            upper = k.setp("ne", "u32", k.and_(self._frame.thread, 1 << bit), 0)
+            for low in (step for step in range(WORDS) if not step >> number & 1):
+                high = low | 1 << number
+                other = k.shuffle_xor(k.selp(words[low], words[high], upper), 1 << bit)
+                words[low], words[high] = k.selp(other, words[low], upper), k.selp(words[high], other, upper)
+        if len(sides) == 1:
+            return [[words[0], words[2], words[1], words[3]]]
+        return [[k.permute(words[at], words[at + 1], half) for at in (0, 2)] for half in (0x5410, 0x7632)]
 
     def _store_words(self, corner: Corner) -> None:
         """Write the words as products read them. Prepacked metadata is padded to whole tiles, so all words are

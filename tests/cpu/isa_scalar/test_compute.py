@@ -195,6 +195,9 @@ def test_extremes_prefer_numbers_to_nan_and_order_zeros(instruction: type) -> No
         mask = 0xFFFFFFFF if instruction is Binary else 0xFFFF
         assert int(instruction("min", kind).compute(first, second)[0][0]) & mask == least
         assert int(instruction("max", kind).compute(first, second)[0][0]) & mask == greatest
+        spread = (canonical, canonical) if nan in (a, b) else (least, greatest)
+        for op, expected in zip(("min.NaN", "max.NaN"), spread, strict=True):
+            assert int(instruction(op, kind).compute(first, second)[0][0]) & mask == expected
 
 
 @pytest.mark.parametrize("op", ["ex2", "rcp", "tanh"])

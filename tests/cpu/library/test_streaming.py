@@ -27,7 +27,7 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
-from louver.library.streaming.record import Access, Layout, Streaming
+from louver.library.streaming.record import Access, Layout, ScaledRows, Streaming
 from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.assembler import assemble
@@ -65,6 +65,21 @@ def records() -> Iterator[Record]:
         yield Squared(element, "turn")
 
 
+def converting() -> Iterator[Streaming]:
+    """Kernels that sparsify, by the widest accesses, by those of one element, and turned."""
+    pattern, one = Pattern(2, 4), Access(2)
+    for element in ("f16", "bf16"):
+        for access in (FAST, TURNED, one):
+            options: dict[str, Any] = {"source": access, "words": "words", "activation": "relu2"}
+            yield Streaming(element, pattern, "compress", "magnitude", **options, indices=32)
+            yield Streaming(element, pattern, "compress", "magnitude", **options, scaling="array", stored="e4m3")
+        for threads in (32, 224, 256):
+            options = {"source": FAST if threads > 32 else one, "words": "words", "activation": None}
+            options |= {"scaling": "rows", "stored": "e4m3", "row_threads": threads, "indices": 4}
+            yield ScaledRows(element, pattern, "compress", "magnitude", **options)
+    yield Streaming("f16", pattern, "prepack", words="rows", trusted=True)
+
+
 WINDOWS = {
     "f16": "2:8@128",
     "bf16": "16:64",
@@ -94,8 +109,11 @@ def windowed() -> Iterator[Windowed]:
                 yield Windowed(element, pattern, "prune", "l2", access, Access(size))
 
 
+ALL: tuple[Record, ...] = (*records(), *converting(), *windowed())
+
+
 @pytest.mark.sampled(7, every=3)
-@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate([*records(), *windowed()])])
+@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate(ALL)])
 def test_kernels_assemble_cleanly(record: Record) -> None:
     assembly = assemble(print_module(Module("sm_90a", [build(record)])))
     assert assembly.clean, (record, assembly.kernels, [warning.text for warning in assembly.warnings])
@@ -103,13 +121,14 @@ def test_kernels_assemble_cleanly(record: Record) -> None:
 
 @pytest.mark.sampled(7, every=3)
 @pytest.mark.parametrize("name", ["sm_80", "sm_89", "sm_100a", "sm_120a"])
-@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate([*records(), *windowed()])])
+@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate(ALL)])
 def test_kernels_assemble_for_other_targets(record: Record, name: str) -> None:
     try:
         module = print_module(Module(name, [build(record)]))
     except ValidationError as error:
         # 8-bit floats are converted from sm_89 on.
-        assert name == "sm_80" and record.element in FP8 and "needs sm_89" in str(error)
+        stored = record.stored_type.name if isinstance(record, Streaming) else record.element
+        assert name == "sm_80" and {record.element, stored} & set(FP8) and "needs sm_89" in str(error)
         return
     assert assemble(module, name).clean
 
@@ -122,6 +141,10 @@ def test_a_gpu_that_cannot_convert_8_bit_floats_is_named(
         ValueError, match=r"prune of e4m3 converts 8-bit floats, which GPUs do from sm_89 on, got .*sm_80"
     ):
         louver.prune(on_gpu(np.zeros((16, 16), element_type("e4m3").numpy)), "2:4", transposable=True)
+    with pytest.raises(
+        ValueError, match=r"compress of f16 as e4m3 converts 8-bit floats, .* from sm_89 on, got .*sm_80"
+    ):
+        louver.sparsify(on_gpu(np.zeros((16, 16), np.float16)), dtype="e4m3", scale=1.0)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +162,15 @@ def test_a_gpu_that_cannot_convert_8_bit_floats_is_named(
         ({"source": Access(1)}, "tiles of 2:4 in f16 are not reached by Access\\(width=1"),
         ({"indices": 3}, "indices of 2 bytes a span are not moved by 3"),
         ({"pattern": Pattern(2, 8), "words": "words"}, "products of f16 take no 2:8, so it has no metadata"),
+        ({"activation": "relu2"}, "only a compressing kernel that prunes converts elements, got .*kind='prune'"),
+        (
+            {"kind": "compress", "method": None, "out": None, "activation": "relu2"},
+            "only a compressing kernel that prunes",
+        ),
+        ({"indices": 32}, "indices of 2 bytes a span are not moved by 32"),
+        ({"scaling": "rows"}, "values have a scale if they are narrower than the elements, got f16 as f16 by rows"),
+        ({"kind": "compress", "out": None, "stored": "e4m3"}, "have a scale if .* got f16 as e4m3 by None"),
+        ({"stored": "s32"}, "got 's32'"),
     ],
 )
 def test_records_that_no_kernel_has(fields: dict[str, Any], message: str) -> None:

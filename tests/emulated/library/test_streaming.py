@@ -24,7 +24,7 @@ from louver.library.streaming.launches import (
     take_into,
     turn_into,
 )
-from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Access, Layout
+from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, WHOLE_INDICES, Access, Layout, Streaming
 from louver.ptx.module import Kernel
 from support.removal import survey, undetected
 from support.sparse import bits_of, random_bits, same_bits
@@ -131,6 +131,33 @@ def test_taken(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rn
     codes[...] = s.indices
     device.run(take_into(device.place(w), to, pattern))
     check_stored(s, held, codes)
+
+
+@pytest.mark.parametrize("words", ["words", "rows"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("f16", "2:4", (70, 320), "rows"),
+        ("bf16", "2:4", (9, 64), "columns"),
+        ("s8", "2:4", (70, 384), "rows"),
+        ("e4m3", "2:4", (40, 128), "columns"),
+        ("f32", "1:2", (66, 160), "rows"),
+    ],
+    ids=str,
+)
+def test_threads_of_a_row_write_their_indices_together(case: Case, words: Layout, rng: np.random.Generator) -> None:
+    dtype, pattern, shape, layout = case
+    w, device = LAYOUTS[layout](random_bits(rng, shape, dtype)), Device()
+    expected = louver.compress(w, pattern, method="magnitude")
+    packed = metadata(expected, words)
+    for offset in (0, 4):
+        to, held, codes = device.stored(*shape, expected.pattern, expected.dtype.bits, offset=offset)
+        address, data = device.poisoned(packed.nbytes)
+        launch = compress_into(device.place(w), to, pattern, method="magnitude", words=(words, address))
+        assert isinstance(launch.record, Streaming) and (launch.record.indices == WHOLE_INDICES) is (offset == 0)
+        device.run(launch)
+        check_stored(expected, held, codes)
+        np.testing.assert_array_equal(data, packed)
 
 
 @pytest.mark.parametrize(("dtype", "pattern"), [("f16", "2:4"), ("s8", "2:4"), ("e4m3", "3:8"), ("f32", "1:2")])
