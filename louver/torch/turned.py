@@ -22,6 +22,7 @@ from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.library.forms import Values
 from louver.library.state import TensorState
 from louver.library.streaming.launches import Stored, turn_into
 from louver.runtime.arrays import view
@@ -84,7 +85,11 @@ def _multiplied(g: Tensor, turned: Tensor, found: Turned, pattern: str) -> Tenso
     last = found.last
     if last is None or last[1:] != place or not g.is_cuda:
         last = borrowed(turned, found.indices, pattern, g.shape[1]), *place
-        found.forms.lend(last[0].derived.of(TensorState))
+        state = last[0].derived.of(TensorState)
+        found.forms.lend(state)
+        if g.is_cuda:
+            # The values themselves. A capture takes only forms that were made before.
+            state.form(last[0], Values(), g.get_device())
     y = louver.linear(g, last[0])
     state = last[0].derived.of(TensorState)
     state.lend(found.forms)
