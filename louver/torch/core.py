@@ -173,20 +173,21 @@ class Cores:
 
     def rewrite(self, values: Tensor, indices: Tensor) -> None:
         """Make the forms on a GPU anew in their memory, after both arrays were written in a way that PyTorch does not count.
-        Captured graphs then read the new weight. On a CPU the next product makes them anew.
-
-        Raises RuntimeError if a captured graph has a product with the transpose, whose indices would be the old ones.
+        Captured graphs then read the new weight. On a CPU the next product makes them anew. Call `check_rewrite` before the
+        arrays are written.
         """
         if not values.is_cuda:
             self.forget(values, indices)
-        found = self._cores(values, indices)
-        if any(core.turned.captured for core in found):
+        for core in self._cores(values, indices):
+            core.turned = Turned()
+            core.state.rewrite(core.tensor)
+
+    def check_rewrite(self, values: Tensor, indices: Tensor) -> None:
+        """Raises RuntimeError if a captured graph has a product with the transpose, whose indices would be the old ones."""
+        if any(core.turned.captured for core in self._cores(values, indices)):
             raise RuntimeError(
                 "a weight whose gradients a CUDA graph captured keeps its mask, got a write to it: take copy_, and capture again"
             )
-        for core in found:
-            core.turned = Turned()
-            core.state.rewrite(core.tensor)
 
     def move(self, values: Tensor, before: Tensor, after: Tensor) -> None:
         """Go on with the forms of a weight whose indices were packed and are natural codes in new memory now. Captured
@@ -199,7 +200,9 @@ class Cores:
                     for form in core.state.forms()
                 ]
                 pattern, size, gated, entries = key[5:]
-                self.core(values, after, pattern, size, gated=gated, entries=entries).state.take(forms)
+                made = self.core(values, after, pattern, size, gated=gated, entries=entries)
+                made.state.take(forms)
+                made.turned = core.turned
 
     def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
         """The kept tensors that lie at the addresses of these arrays."""

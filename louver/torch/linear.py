@@ -223,8 +223,13 @@ class SparseWeight(nn.Module):
         return self.refresh_()
 
     def rewrite_(self, other: SparseWeight) -> SparseWeight:
-        """The same, in the memory of this weight and of all that is derived from it: captured graphs then read the new one."""
+        """The same, in the memory of this weight and of all that is derived from it: captured graphs then read the new one.
+
+        Raises RuntimeError if a captured graph has sparse gradients of x, which keep their mask.
+        """
         self.check_like(other)
+        for values, indices, _ in self.tensors():
+            cores().check_rewrite(values, indices)
         with torch.inference_mode(False), torch.no_grad():
             new = {
                 name: self._as_mine(other) if name == "indices" else getattr(other, name)

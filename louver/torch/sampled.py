@@ -36,7 +36,7 @@ def check_sampled(g: Tensor, x: Tensor, indices: Tensor, pattern: Pattern) -> in
         raise ValueError(
             f"g and x are [tokens, rows] and [tokens, size] of one type, got {g.dtype} {list(g.shape)} and {x.dtype} {list(x.shape)}"
         )
-    check_indices(indices, pattern, g.shape[1], x.shape[1], x.dtype)
+    check_indices(indices, pattern, g.shape[1], x.shape[1], g.dtype)
     return pattern.groups(x.shape[1]) * pattern.n
 
 

@@ -22,12 +22,14 @@ from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.library.forms import Values
 from louver.library.state import TensorState
 from louver.library.streaming.launches import Stored, turn_into
 from louver.runtime.arrays import view
 from louver.torch.accuracy.masks import keep, keeps
 from louver.torch.columns import empty_values, expanded, has_kernel, taken
 from louver.torch.core import Turned, borrowed, compressed, cores
+from louver.torch.packed import natural
 
 
 def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) -> bool:
@@ -65,7 +67,8 @@ def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size:
 def _turn(values: Tensor, indices: Tensor, found: Turned, pattern: str, out: Tensor) -> Tensor:
     """Write the values [size, kept] of the transpose to `out`."""
     assert found.indices is not None
-    (size, _), rows, parsed = out.shape, values.shape[0], Pattern.parse(pattern)
+    size, rows, parsed = out.shape[0], values.shape[0], Pattern.parse(pattern)
+    indices = natural(indices, rows, size)
     if parsed != TRANSPOSABLE or not (values.is_cuda and has_kernel(values, indices, parsed)):
         return taken(expanded(values, indices, parsed, size).t(), found.indices, parsed, out)
     stored = Stored(values.data_ptr(), values.stride(0) * values.itemsize, indices.data_ptr())
@@ -82,7 +85,11 @@ def _multiplied(g: Tensor, turned: Tensor, found: Turned, pattern: str) -> Tenso
     last = found.last
     if last is None or last[1:] != place or not g.is_cuda:
         last = borrowed(turned, found.indices, pattern, g.shape[1]), *place
-        found.forms.lend(last[0].derived.of(TensorState))
+        state = last[0].derived.of(TensorState)
+        found.forms.lend(state)
+        if g.is_cuda:
+            # The values themselves. A capture takes only forms that were made before.
+            state.form(last[0], Values(), g.get_device())
     y = louver.linear(g, last[0])
     state = last[0].derived.of(TensorState)
     state.lend(found.forms)

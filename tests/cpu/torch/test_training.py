@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from louver.formats.pattern import Pattern  # noqa: E402
 from louver.torch import sampled  # noqa: E402
+from louver.torch.core import cores  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.operators import OPS  # noqa: E402
 
@@ -179,6 +180,21 @@ def test_bad_operands_of_sampled_name_the_rule(g: Any, x: Any, message: str) -> 
         OPS.take(torch.ones(40), w.indices)
     with pytest.raises(ValueError, match=r"for a weight \[24, 44\] are uint8 of shape \[24, 6\], got torch.uint8"):
         OPS.take(torch.ones(24, 44), w.indices)
+
+
+def test_a_weight_in_a_captured_backward_pass_is_not_rewritten() -> None:
+    mine, other = (SparseLinear.of(model(True)[0]).requires_grad_(False) for _ in range(2))
+    with torch.no_grad():
+        other.weight.values.mul_(2)
+    before = mine.weight.dense()
+    mine(torch.randn(3, 40))
+    # As a capture on a GPU leaves it.
+    cores().core(*mine.weight.tensors()[0][:2], "2:4", 40).turned.captured = True
+    with pytest.raises(
+        RuntimeError, match="a weight whose gradients a CUDA graph captured keeps its mask, got a write"
+    ):
+        mine.weight.rewrite_(other.weight)
+    assert torch.equal(mine.weight.dense(), before)
 
 
 def test_masks_are_read_again_when_indices_are_rewritten() -> None:

@@ -16,7 +16,6 @@ torch: Any = pytest.importorskip("torch")
 from louver.formats.pattern import Pattern  # noqa: E402
 from louver.torch import turned  # noqa: E402
 from louver.torch.columns import columns, expanded, taken  # noqa: E402
-from louver.torch.core import cores  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402
 from louver.torch.operators import OPS  # noqa: E402
 
@@ -30,14 +29,12 @@ PATTERNS = ["2:4", "1:2", "3:7", "4:8", "2:8@4", "16:32@8", "5:200", "2:8@V16"]
 def test_taken_is_what_the_host_takes(pattern: str, dtype: str, rows: int, size: int) -> None:
     torch.manual_seed(3)
     w = sparse_weight(torch, rows, size, pattern, "float32")
-    x, found = torch.randn(rows, size).to(getattr(torch, dtype)), Pattern.parse(pattern)
-    for given in (x, x.t().contiguous().t(), x.repeat(1, 2)[:, :size]):
-        mine = taken(
-            given.cuda() if given.is_contiguous() else given.t().contiguous().cuda().t(), w.indices.cuda(), found
-        )
-        wanted = taken(given, w.indices, found)
-        # Columns from `size` on are of no interest.
-        inside = columns(w.indices, found, rows, size) < size
+    found, wide = Pattern.parse(pattern), torch.randn(rows, 2 * size).to(getattr(torch, dtype)).cuda()
+    # Columns from `size` on are of no interest.
+    inside = columns(w.indices, found, rows, size) < size
+    pitched = wide[:, :size]
+    for given in (pitched, pitched.contiguous(), pitched.t().contiguous().t()):
+        mine, wanted = taken(given, w.indices.cuda(), found), taken(given.cpu(), w.indices, found)
         assert torch.equal(mine.cpu().float()[inside], wanted.float()[inside])
 
 
@@ -71,11 +68,14 @@ def layer(transposable: bool, out: int = 512, size: int = 768, dtype: Any = torc
     return dense
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("transposable", [False, True])
 @pytest.mark.parametrize("tokens", [1, 17, 300, 2048])
-def test_gradients_are_those_of_the_dense_layer(transposable: bool, tokens: int) -> None:
+def test_gradients_are_those_of_the_dense_layer(transposable: bool, tokens: int, packed: bool) -> None:
     dense = layer(transposable)
     sparse = SparseLinear.of(dense)
+    if packed:
+        sparse.weight.pack_()
     x = torch.randn(tokens, 768, device="cuda", dtype=torch.bfloat16)
     g = torch.randn(tokens, 512, device="cuda", dtype=torch.bfloat16)
     found: list[Any] = []
@@ -86,8 +86,8 @@ def test_gradients_are_those_of_the_dense_layer(transposable: bool, tokens: int)
         found.append((y, given.grad))
     for mine, wanted in zip(found[1], found[0], strict=True):
         close(torch, mine, wanted)
-    close(torch, sparse.weight.values.grad, OPS.take(dense.weight.grad, sparse.weight.indices))
-    assert cores().core(sparse.weight.values, sparse.weight.indices, "2:4", 768).turned.dense == (not transposable)
+    close(torch, sparse.weight.values.grad, OPS.take(dense.weight.grad, sparse.weight.natural()))
+    assert sparse.weight.is_transposable == transposable
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}])
@@ -188,7 +188,7 @@ def test_memory_of_a_step_is_bounded() -> None:
     torch.cuda.reset_peak_memory_stats()
     sparse(x).square().mean().backward()
     nbytes = 16384 * 8192 * 2
-    assert torch.cuda.max_memory_allocated() - before < 0.5 * nbytes
+    assert torch.cuda.max_memory_allocated() - before < 0.75 * nbytes
     assert torch.cuda.memory_allocated() <= before + (1 << 20)
 
 
