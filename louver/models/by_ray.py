@@ -5,7 +5,6 @@ few kilobytes, and its facts come back.
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -64,8 +63,9 @@ class Cluster:
 
     def everywhere(self, task: Task[Any]) -> None:
         place: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        machines = [node["NodeID"] for node in self.ray.nodes() if node["Alive"]]
-        # Also where all processors are taken.
+        # A head without processors runs no tasks.
+        machines = [node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        # Also where other programs have all processors.
         sent = [self._send(task, num_cpus=0, scheduling_strategy=place(each, soft=False)) for each in machines]
         for each in sent:
             # A machine that was lost meanwhile takes no tasks. If it comes back, each task looks again.
@@ -73,7 +73,8 @@ class Cluster:
                 self._facts(each)
 
     def _send(self, task: Task[Any], **options: Any) -> Any:
-        return self.remote.options(**options).remote(source_hash(), pickle.dumps(task))
+        # In a list, so that the machine reads it after it has compared the hash.
+        return self.remote.options(**options).remote(source_hash(), [self.ray.put(task)])
 
     def _facts(self, sent: Any) -> Any:
         """The facts of a task. Raises its error."""
@@ -89,15 +90,14 @@ class Cluster:
                 f"Louver is not installed on machine {machine}, or in another version than here: install the same on all "
                 "machines"
             )
-        return pickle.loads(facts)
+        return facts
 
 
 def _remote(ray: Any) -> Any:
     """What a machine runs."""
 
-    def run(louver: str, task: bytes) -> tuple[str, bytes | None]:
+    def run(louver: str, task: list[Any]) -> tuple[str, tuple[Any, ...] | None]:
         # Functions in functions travel by value, so this one can say that the machine has no Louver, or another one.
-        import pickle
         import platform
 
         try:
@@ -107,10 +107,12 @@ def _remote(ray: Any) -> Any:
                 return platform.node(), None
         except ImportError:
             return platform.node(), None
+        from importlib import import_module
+
         from louver.models.workers import done
 
         try:
-            return platform.node(), pickle.dumps(done(pickle.loads(task)))
+            return platform.node(), done(import_module("ray").get(task[0]))
         except Exception as error:
             error.add_note(f"(on machine {platform.node()})")
             raise

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
@@ -72,17 +72,16 @@ class Processes:
     pool: ProcessPoolExecutor
 
     def each(self, tasks: Sequence[Task[T]]) -> Generator[tuple[int, Iterable[T]]]:
-        numbers: dict[Future[tuple[T, ...]], int] = {}
         try:
-            numbers |= {self.pool.submit(done, task): number for number, task in enumerate(tasks)}
+            numbers = {self.pool.submit(done, task): number for number, task in enumerate(tasks)}
             for future in as_completed(numbers):
                 yield numbers[future], future.result()
-        except BrokenProcessPool as error:
-            raise WorkersError("a process of the run was killed or crashed: the same command goes on") from error
-        finally:
-            for future in numbers:
-                future.cancel()
-            wait(numbers)
+        except BaseException as error:
+            # Waits for tasks that run. `Future.cancel` before it would hang where the pool is broken.
+            self.pool.shutdown(cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):
+                raise WorkersError("a process of the run was killed or crashed: the same command goes on") from error
+            raise
 
     def everywhere(self, task: Task[Any]) -> None:
         HERE.everywhere(task)

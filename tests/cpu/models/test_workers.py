@@ -6,7 +6,10 @@ import errno
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -114,7 +117,8 @@ def test_processes(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What others wrote stays, and the next run, by other workers, ends it."""
-    source, out = layers(tmp_path / "in", 5), tmp_path / "out"
+    # So many files that some wait when the first is complete.
+    source, out = layers(tmp_path / "in", 5, count=40), tmp_path / "out"
     seen: list[float] = []
 
     def kill(share: float) -> None:
@@ -132,14 +136,34 @@ def test_a_process_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             pools.append(self)
 
     monkeypatch.setattr(workers, "ProcessPoolExecutor", Kept)
-    # So many that some wait when the first is complete.
     with pytest.raises(WorkersError, match="a process of the run was killed or crashed: the same command goes on"):
-        prune(layers(tmp_path / "many", 5, count=40), out, workers=2, progress=kill)
+        prune(source, out, workers=2, progress=kill)
     assert list(out.glob(".*journal.part")) and not list(out.glob("*.safetensors"))
-    prune(tmp_path / "many", out)
-    prune(tmp_path / "many", tmp_path / "fresh")
+    prune(source, out)
+    prune(source, tmp_path / "fresh")
     assert content(out) == content(tmp_path / "fresh")
-    assert source.exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_the_process_that_the_user_started_ends(how: signal.Signals, tmp_path: Path) -> None:
+    """By the keyboard, which reaches all processes, or by force: its workers end too, and free their files."""
+    source, out = layers(tmp_path / "in", 6, count=6, rows=2001, columns=1024), tmp_path / "out"
+    command = [sys.executable, "-m", "louver", "prune", source, out, "--workers", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as driver:
+        # The journal has a line for the run, then one for each tensor.
+        while driver.poll() is None and not any(
+            path.read_bytes().count(b"\n") > 1 for path in out.glob(".model*.part")
+        ):
+            time.sleep(0.02)
+        (os.killpg if how == signal.SIGINT else os.kill)(driver.pid, how)
+        assert driver.stderr is not None
+        # Ends when no worker has it any more.
+        said = driver.stderr.read()
+    assert driver.returncode == (130 if how == signal.SIGINT else -how) and "Traceback" not in said, said
+    assert any(out.glob(".*journal.part"))
+    prune(source, out)
+    prune(source, tmp_path / "fresh")
+    assert content(out) == content(tmp_path / "fresh")
 
 
 @pytest.mark.parametrize("text", ["x", "0", "-1", "", "ray:", "1.5"])
