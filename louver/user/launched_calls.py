@@ -6,13 +6,16 @@ import contextlib
 import weakref
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from louver.formats.tensor import SparseTensor
 from louver.runtime.known_calls import KnownCalls, keep_recent
-from louver.runtime.module import BoundLaunch
 from louver.user.arguments import Call
 from louver.user.reached import Read, reads_of, unchanged
+
+if TYPE_CHECKING:
+    from louver.runtime.module import BoundLaunch
+    from louver.user.found_launch import FoundLaunch
 
 RECENT_CALLS = 512
 """Calls that a kernel remembers. At this number it forgets all of them."""
@@ -23,6 +26,10 @@ RECENT_STREAMS = 16
 _RECORDED = "PyTorch records the call for a gradient"
 
 
+Repeatable: TypeAlias = "BoundLaunch | FoundLaunch"
+"""A launch that is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchedCall:
     """A call that was checked and launched.
@@ -31,17 +38,17 @@ class LaunchedCall:
         sparse tensors (same objects). reads: what its functions read. ordinal: the device. sent: launches by stream.
     """
 
-    first: BoundLaunch
+    first: Repeatable
     grid: tuple[int, ...]
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
     reads: tuple[Read, ...]
     ordinal: int
-    sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
+    sent: dict[int, Repeatable] = field(default_factory=dict[int, Repeatable])
 
     @classmethod
     def of(
-        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, reads: tuple[Read, ...], ordinal: int
+        cls, launch: Repeatable, grid: tuple[int, ...], call: Call, reads: tuple[Read, ...], ordinal: int
     ) -> LaunchedCall:
         """The record of a call, without its arrays. reads: of the kernel; those of its constants are added."""
         meta = {name: value for name, value in call.given.items() if name not in call.held}
