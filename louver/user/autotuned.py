@@ -152,6 +152,10 @@ class AutotunedKernel(JitKernel):
             more["num_warps"] = candidate.warps
         return self._call(candidate.args, {**candidate.kwargs, **more})
 
+    def _typical(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        given = self._completed(self._given(args, kwargs))
+        return self._bound(self._candidates(given)[0], given)[0]
+
     def _on_host(self, grid: Grid, given: Given, run: Callable[[Call, Hints, tuple[int, ...]], T]) -> T:
         """Run the first candidate that is not rejected. The others leave no trace in the arrays."""
         candidates = self._candidates(given)

@@ -22,7 +22,8 @@ def contracted_axis(source: TileSource, kind: Kind, name: str, pattern: str, tar
     ValueError with the argument if no dot sums along either.
     """
     reasons: list[str] = []
-    for axis, mark in ((-1, pattern), (-2, pattern + TRANSPOSED)):
+    marks: dict[Axis, str] = {-1: pattern, -2: pattern + TRANSPOSED}
+    for axis, mark in marks.items():
         try:
             found = _multiplies(source, replace(kind, sparse=((name, mark),)), target)
         except ValueError as error:

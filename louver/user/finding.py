@@ -6,7 +6,8 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -58,6 +59,7 @@ class FindingKernel(JitKernel):
         self._inner = inner
         self._find = tuple(find)
         self._frozen = tuple(frozen)
+        self._all_frozen = set(find) <= set(frozen)
         self._places = {each.name: index for index, each in enumerate(self._parameters)}
         self._constants = tuple(each.name for each in self._parameters if each.constexpr)
         self._remembered = Remembered()
@@ -75,7 +77,7 @@ class FindingKernel(JitKernel):
 
     def _launch(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         args, kwargs = self._with_frozen(args, kwargs)
-        if len(self._frozen) == len(self._find):
+        if self._all_frozen:
             self._inner[grid](*args, **kwargs)
             return
         super()._launch(grid, *args, **kwargs)
@@ -102,16 +104,15 @@ class FindingKernel(JitKernel):
         from louver.user.snapshot import DeviceSnapshot
 
         args, kwargs = self._with_frozen(args, kwargs)
-        call, hints = self._call(args, kwargs)
-        ordinal, stream = place(self._source.name, call.arrays, call.sparse)
-        asked = self._asked(call)
-        if ordinal is None or not asked:
+        if self._all_frozen:
             self._inner.prepare[grid](*args, **kwargs)
             return
-        launch = None
-        if 0 not in grid_sizes(grid, call.given):
+        call, hints = self._call(args, kwargs)
+        ordinal, stream = place(self._source.name, call.arrays, call.sparse)
+        asked, launch = self._asked(call), None
+        if ordinal is not None and 0 not in grid_sizes(grid, call.given):
             launch = self._chosen(grid, args, kwargs, (call, hints), asked, (ordinal, stream))
-        if launch is None:
+        if ordinal is None or launch is None:
             self._inner.prepare[grid](*args, **kwargs)
             return
         with closing(DeviceSnapshot(_written(call, asked), ordinal, stream)) as kept:
@@ -122,6 +123,8 @@ class FindingKernel(JitKernel):
 
     def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
         args, kwargs = self._with_frozen(args, kwargs)
+        if self._all_frozen:
+            return self._inner.emulate[grid](*args, **kwargs)
         call, hints = self._call(args, kwargs)
         arguments = _arguments(asked := self._asked(call))
         if not arguments or any(array.host is None for array in call.arrays.values()):
@@ -146,7 +149,7 @@ class FindingKernel(JitKernel):
             for name in self._frozen
             if name in given and not isinstance(_base(given[name]), SparseTensor)
         ]
-        if len(self._frozen) == len(self._find):
+        if self._all_frozen:
             return replace(self._inner.explain(*args, **kwargs), found=tuple(lines))
         call, hints = self._call(args, kwargs)
         asked = self._asked(call)
@@ -183,7 +186,7 @@ class FindingKernel(JitKernel):
                 continue
             array = view(base)
             facts = (name, array.address, array.shape, array.strides, array.element.name, array.device, constants)
-            s = self._remembered.of(base, facts, lambda name=name: self._frozen_one(given, name))
+            s = self._remembered.of(base, facts, partial(self._frozen_one, args, kwargs, name))
             if s is None:
                 continue
             made = s if base is value else TensorDescriptor(s, value.shape, value.strides, value.block_shape)
@@ -193,10 +196,9 @@ class FindingKernel(JitKernel):
                 args = tuple(made if index == self._places[name] else each for index, each in enumerate(args))
         return args, kwargs
 
-    def _frozen_one(self, given: Mapping[str, Any], name: str) -> SparseTensor | None:
-        call, _ = self._call((), {each: given[each] for each in given})
+    def _frozen_one(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> SparseTensor | None:
         try:
-            return self._argument(call, name).sparse()
+            return self._argument(self._inner._typical(args, kwargs), name).sparse()
         except NotFoundError:
             return None
 
@@ -297,19 +299,20 @@ def check_names(kernel: str, parameters: Sequence[Parameter], find: Any, frozen:
     arrays, and frozen ones are in `find`.
     """
     arrays = [each.name for each in parameters if not each.constexpr and not each.type]
-    for what, names in (("find", find), ("frozen", frozen)):
-        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f'{what} is a tuple of names of arguments, such as ("w",), got {names!r}')
-        for name in names:
-            if name not in arrays:
-                raise ValueError(
-                    f"{what} names arguments of {kernel} that may be arrays, {', '.join(arrays)}, got {name!r}"
-                )
-    for name in frozen:
-        if name not in find:
+    for what, given in (("find", find), ("frozen", frozen)):
+        names = list(cast("Sequence[Any]", given)) if isinstance(given, tuple | list) else [None]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f'{what} is a tuple of names of arguments, such as ("w",), got {given!r}')
+        unknown = [name for name in names if name not in arrays]
+        if unknown:
             raise ValueError(
-                f"frozen promises that found arguments are not written, got {name!r}, which is not in find: add it there"
+                f"{what} names arguments of {kernel} that may be arrays, {', '.join(arrays)}, got {unknown[0]!r}"
             )
+    alone = [name for name in frozen if name not in find]
+    if alone:
+        raise ValueError(
+            f"frozen promises that found arguments are not written, got {alone[0]!r}, which is not in find: add it there"
+        )
 
 
 def plain_class(value: Any) -> Any:

@@ -14,9 +14,9 @@ from louver.user.source import TritonSource
 
 
 @overload
-def jit(kernel: Any, **hints: Any) -> JitKernel: ...
-@overload
 def jit(kernel: Any, *, find: Sequence[str], frozen: Sequence[str] = (), **hints: Any) -> FindingKernel: ...
+@overload
+def jit(kernel: Any, **hints: Any) -> JitKernel: ...
 @opaque
 def jit(kernel: Any, *, find: Sequence[str] = (), frozen: Sequence[str] = (), **hints: Any) -> JitKernel:
     """A Triton kernel that takes sparse tensors: `louver.jit(kernel)[grid](…)` with the kernel's own arguments.

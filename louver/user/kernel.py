@@ -186,6 +186,10 @@ class JitKernel:
         given, more = bind(self._source.name, self._parameters, args, kwargs)
         return classify(self._parameters, given), self._hints.updated(more)
 
+    def _typical(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The call with the constants that a launch would have, of the first config if there are several."""
+        return self._call(args, kwargs)[0]
+
     def _is_tritons(self, call: Call) -> bool:
         """Whether Triton can launch the call: all arrays are PyTorch's."""
         return self._source.native is not None and all(array.kind == "torch" for array in call.arrays.values())

@@ -6,14 +6,17 @@ import contextlib
 import weakref
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from louver.formats.tensor import SparseTensor
 from louver.runtime.known_calls import KnownCalls, keep_recent
-from louver.runtime.module import BoundLaunch
 from louver.runtime.violations import Page
 from louver.user.arguments import Call
 from louver.user.reached import Read, reads_of, unchanged
+
+if TYPE_CHECKING:
+    from louver.runtime.module import BoundLaunch
+    from louver.user.found_launch import FoundLaunch
 
 RECENT_CALLS = 512
 """Calls that a kernel remembers. At this number it forgets all of them."""
@@ -22,6 +25,10 @@ RECENT_STREAMS = 16
 """Streams for which a call keeps launches."""
 
 _RECORDED = "PyTorch records the call for a gradient"
+
+
+Repeatable: TypeAlias = "BoundLaunch | FoundLaunch"
+"""A launch that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +40,19 @@ class LaunchedCall:
         page: where the kernel reports violations, if it may.
     """
 
-    first: BoundLaunch
+    first: Repeatable
     grid: tuple[int, ...]
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
     reads: tuple[Read, ...]
     ordinal: int
     page: Page | None = None
-    sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
+    sent: dict[int, Repeatable] = field(default_factory=dict[int, Repeatable])
 
     @classmethod
     def of(
         cls,
-        launch: BoundLaunch,
+        launch: Repeatable,
         grid: tuple[int, ...],
         call: Call,
         reads: tuple[Read, ...],

@@ -34,9 +34,10 @@ def dead_of(array: Any) -> Callable[[], bool]:
 
 
 def _root(array: Any) -> Any:
-    while isinstance(array, np.ndarray) and isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    owner: Any = array
+    while type(owner) is np.ndarray and type(owner.base) is np.ndarray:
+        owner = owner.base
+    return owner
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -80,7 +80,7 @@ def test_other_patterns_are_no_product_whatever_the_tile() -> None:
 @pytest.mark.parametrize("rows", [16, 32, 96])
 def test_rows_of_a_tile_are_whole_blocks(rows: int) -> None:
     with pytest.raises(
-        ValueError, match=f"multiplies whole blocks of 64 rows of the sparse operand, got a tile of {rows}"
+        ValueError, match=f"multiplies whole blocks of 64 rows of the left operand, got a tile of {rows}"
     ):
         choose_for_nest(nest_of(Problem("linear"), rows, 64, 32), SM_90A, aligned_output=False)
 

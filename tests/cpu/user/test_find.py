@@ -174,11 +174,11 @@ def test_the_dense_kernel_runs_alone_where_it_was_faster(
 
 
 def test_register_tiles_read_rows_of_metadata(
-    gpu: FakeGpu, torch: FakeTorch, times: Times, rng: np.random.Generator
+    gpu: FakeGpu, torch: FakeTorch, times: Times, rng: np.random.Generator, kernel: FindingKernel
 ) -> None:
     m = Matrices.of(rng)
     x, w, y = on_device(m)
-    finding(found_kernels.matmul)[m.grid](*arguments(x, w, y), **TILE, family="register tiles")
+    kernel[m.grid](*arguments(x, w, y), **TILE, family="register tiles")
     sparse, dense = products(gpu.launches)[-2:]
     assert flag_of(sparse) == 0 == flag_of(dense)
     address: Any = next(at for name, at in sparse.arguments.items() if "metadata" in name and isinstance(at, int))
