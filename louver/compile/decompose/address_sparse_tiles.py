@@ -19,8 +19,8 @@ docs/computed-addresses.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from xdsl.dialects.builtin import (
@@ -64,26 +64,44 @@ COLUMNS_OF = "louver.columns"
 """The attribute of a cast of values and metadata to a sparse tile: the dimension that is the sparse axis."""
 
 
-def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> frozenset[str]:
-    """Rewrite the loads of these arguments in place. Returns the names of the arguments that were added.
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """The result of address-sparse-tiles.
+
+    added: names of the arguments that were added. pieces: for each computed argument, the fewest bytes of values that are
+    proven to be neighbours; those of a group where nothing is proven.
+    """
+
+    added: frozenset[str] = frozenset()
+    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addressed:
+    """Rewrite the loads of these arguments in place.
 
     Rejects, with operation and source line, addresses that are not computed by element, tiles that products do not take,
     and integers, whose results could not show a violation.
     """
     if not computed:
-        return frozenset()
-    roots = {argument for argument, name in function.argument_names.items() if name in computed}
-    expand_views(function, roots)
-    found = [op for op in function.body.walk() if isinstance(op, tt.LoadOp) and root_of(op.ptr) in roots]
-    runs, across = _proofs(function, roots), lengths_across(function)
-    proven = {op: _Proven.of(op, runs, across=root_of(op.ptr) in across) for op in found}
-    tensors, added = _add_arguments(function, roots)
-    samples = Samples(function)
-    for op in found:
-        _Load(op, tensors[cast(SSAValue, root_of(op.ptr))], proven[op], samples).replace()
+        return Addressed()
+    names = {argument: name for argument, name in function.argument_names.items() if name in computed}
+    expand_views(function, names)
+    found = {
+        op: root
+        for op in function.body.walk()
+        if isinstance(op, tt.LoadOp) and (root := root_of(op.ptr)) is not None and root in names
+    }
+    runs, across = _proofs(function, names), lengths_across(function)
+    proven = {op: _Proven.of(op, runs, across=root in across) for op, root in found.items()}
+    tensors, added = _add_arguments(function, names)
+    samples, pieces = Samples(function), dict[str, int]()
+    for op, root in found.items():
+        load = _Load(op, tensors[root], proven[op], samples)
+        pieces[names[root]] = min(load.bytes, pieces.get(names[root], load.bytes))
+        load.replace()
     remove_dead(function)
-    _drop_pointers(function, roots)
-    return added
+    _drop_pointers(function, names)
+    return Addressed(added, pieces)
 
 
 def _proofs(function: tt.FuncOp, roots: Collection[SSAValue]) -> Runs:
@@ -231,6 +249,11 @@ class _Load:
         self.group = MAPS[element_bits(self.element)].group
         self.entry = ENTRY_CODES * self.group
         self.piece = max(proven.piece, self.group)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the values of a piece."""
+        return self.piece // KEPT * memory_bytes(self.element)
 
     def replace(self) -> None:
         """Rewrite in place."""

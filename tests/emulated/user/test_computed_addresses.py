@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -144,6 +145,16 @@ def test_columns_that_are_no_neighbours(rng: np.random.Generator, swapped: tuple
     case.violates(np.arange(N))
 
 
+def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
+    case = Case(rng)
+    s = louver.compress(case.dense, "2:4")
+    given = np.zeros((M, N), np.float32), case.x, s, case.rows, case.columns, case.bounds, N, K, K
+    told = str(KERNEL.explain(*given, FILL=0.0, SUM=tl.float32, TM=16, TN=16, TK=64))
+    assert (
+        "w is read at computed addresses, in pieces of 4 bytes of values: row or column numbers that are loaded" in told
+    )
+
+
 def test_integers_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(UnsupportedKernelError) as caught:
         Case(rng, "int8").run()
@@ -175,3 +186,25 @@ def test_a_stride_that_is_no_whole_row_is_refused(rng: np.random.Generator) -> N
         kernel.emulate[(3,)](y, x, louver.compress(w[:48], "2:4"), 48, 64, 72, **tile)
     kernel.emulate[(3,)](y, x, louver.compress(w, "2:4"), 48, 64, 128, **tile)
     np.testing.assert_allclose(y, x.astype(np.float64) @ w[::2].astype(np.float64).T, atol=0.05)
+
+
+@triton.jit
+def widened(y, x, w, rows, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of an 8-bit w, multiplied in 16 bits."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+    two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two.to(tl.float16).T), mask=(n < N)[None, :])
+
+
+def test_elements_that_are_widened(rng: np.random.Generator) -> None:
+    """Codes of 8-bit elements are no codes of a 16-bit product."""
+    x, w = (
+        rng.standard_normal((16, 128)).astype(np.float16),
+        rng.standard_normal((48, 128)).astype(ml_dtypes.float8_e4m3fn),
+    )
+    w, rows = louver.prune(w, "2:4"), rng.integers(0, 48, 40).astype(np.int32)
+    y = np.empty((16, 40), np.float32)
+    louver.jit(widened).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 128, TM=16, TN=16, TK=128)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
