@@ -23,6 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
@@ -34,7 +35,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import is_zero
@@ -141,23 +142,61 @@ class _Proven:
     """What is known of a load.
 
     columns: the dimension that is the sparse axis. piece: columns that are neighbours, begin at a multiple of their number,
-    and have one mask; 1 if nothing is known.
+    and have one mask; 1 if nothing is known. zeroed: further conditions under which elements change a result, each with the
+    dimension of columns in it.
     """
 
     columns: int
     piece: int
+    zeroed: tuple[tuple[SSAValue, int], ...] = ()
 
     @classmethod
     def of(cls, load: tt.LoadOp, runs: Runs, *, across: bool) -> _Proven:
         columns = _columns(load, runs, across=across)
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
-        for piece in (
-            () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
-        ):
-            if width % piece == 0 and runs.moves(load, columns, piece):
-                return cls(columns, piece)
-        return cls(columns, 1)
+        sizes = () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
+        piece = next((each for each in sizes if width % each == 0 and runs.moves(load, columns, each)), 1)
+        zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
+        return cls(columns, piece, tuple(zeroed))
+
+
+def _zeroed(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
+    """Conditions on columns alone under which the other operand of the only dot of a tile is not zero, each with the dimension of
+    columns in it.
+    """
+    value, along = load.result, columns
+    uses = list(value.uses)
+    while len(uses) == 1 and isinstance(turn := uses[0].operation, tt.TransOp):
+        value, along, uses = turn.result, 1 - along, list(turn.result.uses)
+    if len(uses) != 1 or not isinstance(dot := uses[0].operation, tt.DotOp) or uses[0].index != 1 - along:
+        return []
+    other, across = dot.operands[along], 1 - along
+    while isinstance(other.owner, tt.TransOp):
+        other, across = other.owner.src, 1 - across
+    source = other.owner
+    if (
+        not isinstance(source, tt.LoadOp)
+        or source.mask is None
+        or (source.other is not None and not is_zero(source.other))
+    ):
+        return []
+    found, pending = list[tuple[SSAValue, int]](), [source.mask]
+    while pending:
+        owner = pending.pop().owner
+        if isinstance(owner, arith.AndIOp):
+            pending += owner.operands
+        elif isinstance(owner, tt.BroadcastOp) and _comes_before(owner, load):
+            found += [(owner.result, across)] if tensor_of(owner.src).get_shape()[1 - across] == 1 else []
+    return found
+
+
+def _comes_before(op: Operation, other: Operation) -> bool:
+    """Whether an operation's results are known where another operation, perhaps of an inner region, stands."""
+    place: Operation | None = other
+    while place is not None and place.parent is not op.parent:
+        place = place.parent_op()
+    return place is not None and op.is_before_in_block(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,11 +412,24 @@ class _Load:
             wrong.append(fault)
         return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
 
+    def _mask(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue | None:
+        """The mask of elements. Columns that the other operand of the dot masks with zeros count as masked too: what stands
+        there changes nothing.
+        """
+        conditions = [] if self.op.mask is None else [self._at(self.op.mask, row, column, shape)]
+        for condition, along in self.proven.zeroed:
+            indices = (None, column) if along == 1 else (column, None)
+            conditions.append(self.samples.at(condition, Places(tuple(shape), indices)))
+        found: SSAValue | None = None
+        for each in conditions:
+            found = TileNumbers(self.op).both(found, self.samples.live(each))
+        return found
+
     def _piece(self, row: SSAValue, column: SSAValue, after: Number, shape: Sequence[int]) -> _Piece:
         make = TileNumbers(self.samples.start)
         count = self.group if self.proven.piece == 1 else 1
         columns = [make.add(column, each) if each else column for each in range(count)]
-        masks = () if self.op.mask is None else tuple(self._at(self.op.mask, row, each, shape) for each in columns)
+        masks = tuple(mask for each in columns if (mask := self._mask(row, each, shape)) is not None)
         return _Piece(tuple(self._offset(row, each, shape) for each in columns), masks, after)
 
     def _line(self, make: TileNumbers, offset: SSAValue) -> SSAValue:

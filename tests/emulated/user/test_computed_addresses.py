@@ -208,3 +208,25 @@ def test_elements_that_are_widened(rng: np.random.Generator) -> None:
     y = np.empty((16, 40), np.float32)
     louver.jit(widened).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 128, TM=16, TN=16, TK=128)
     np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
+
+
+@triton.jit
+def masked_once(y, x, w, rows, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w, whose columns beyond K are read as well."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    total = tl.zeros((TM, TN), tl.float32)
+    for start in range(0, K, TK):
+        one = tl.load(x + m[:, None] * K + (start + k)[None, :], mask=(start + k < K)[None, :], other=0.0)
+        two = tl.load(w + row[:, None] * K + (start + k)[None, :])
+        total = tl.dot(one, two.T, total)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+def test_columns_that_the_other_operand_masks(rng: np.random.Generator) -> None:
+    """Columns beyond the last row are those of no row, but meet zeros."""
+    x, w = rng.standard_normal((16, 80)).astype(np.float16), rng.standard_normal((48, 80)).astype(np.float16)
+    w, rows = louver.prune(w, "2:4"), np.arange(8, 48).astype(np.int32)[::-1].copy()
+    y = np.empty((16, 40), np.float32)
+    louver.jit(masked_once).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 80, TM=16, TN=16, TK=64)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
