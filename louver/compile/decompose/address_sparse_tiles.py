@@ -384,21 +384,23 @@ class _Load:
         """
         base = self._offset(row, begin, shape)
         sampled = [self._piece(row, column, after, shape) for column, after in pieces]
-        live, make = self.samples.live, TileNumbers(self.op)
-        entry = self._line(make, live(base))
+        live, make, tensor = self.samples.live, TileNumbers(self.op), self.tensor
+        base = live(base)
+        entry, inside = self._line(make, base)
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
             offset, *others = map(live, piece.offsets)
-            line = self._line(make, offset)
-            faults = [
-                make.compared(offset, "slt", 0),
-                make.compared(line, "sgt", make.minus(self.tensor.count, self.piece)),
-            ]
+            # Along the other axis a piece is one group, and the tensor holds whole groups.
+            last = make.minus(tensor.count, self.piece if inside is None else 1)
+            faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
             if piece.after != 0:
-                faults += [
-                    make.compared(line, "ne", make.add(entry, make.wide(piece.after))),
-                    make.compared(live(base), "slt", 0),
-                ]
+                after = make.wide(piece.after)
+                line = make.add(entry, after)
+                apart = after if tensor.columns is None else make.times(tensor.columns, after)
+                faults += [make.compared(offset, "ne", make.add(base, apart)), make.compared(base, "slt", 0)]
+                if inside is not None and tensor.length is not None:
+                    end = make.minus(tensor.length, self.piece)
+                    faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
             if self.proven.piece == 1:
                 faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
             for number, other in enumerate(others, 1):
@@ -432,16 +434,20 @@ class _Load:
         masks = tuple(mask for each in columns if (mask := self._mask(row, each, shape)) is not None)
         return _Piece(tuple(self._offset(row, each, shape) for each in columns), masks, after)
 
-    def _line(self, make: TileNumbers, offset: SSAValue) -> SSAValue:
-        """The place of an element in the lines that are stored, from its offset in the dense tensor."""
-        across, length = self.tensor.columns, self.tensor.length
-        if across is None or length is None:
-            return offset
-        long = make.wide(length)
+    def _line(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue | None]:
+        """The place of an element in the lines that are stored, from its offset in the dense tensor; and its place in its line,
+        i32, for a tensor that is sparse along its last axis but one, else None.
+        """
+        if self.tensor.columns is None or self.tensor.length is None:
+            return offset, None
+        # A launch checks that 32 bits hold the offsets. Divisions of 64 bits take several times as long.
+        across, length = make.narrow(self.tensor.columns), self.tensor.length
+        offset = make.narrow(offset)
         row = make.quotient(offset, across)
-        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, long)
-        inside = make.minus(row, make.times(matrix, long))
-        return make.add(make.times(make.add(make.times(matrix, across), column), long), inside)
+        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, length)
+        inside = make.minus(row, make.times(matrix, length))
+        line = make.add(make.times(make.add(make.times(matrix, across), column), length), inside)
+        return cast("SSAValue", make.wide(line)), inside
 
     def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
         return self._at(self.op.ptr, row, column, shape)

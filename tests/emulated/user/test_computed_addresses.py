@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 import louver
 from louver.ir.refusal import UnsupportedKernelError
+from louver.user import binding
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
 import triton
 import triton.language as tl
+
+from support.triton.forms.addresses import columns_by
 
 Array = NDArray[Any]
 
@@ -230,3 +233,39 @@ def test_columns_that_the_other_operand_masks(rng: np.random.Generator) -> None:
     y = np.empty((16, 40), np.float32)
     louver.jit(masked_once).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 80, TM=16, TN=16, TK=64)
     np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
+
+
+class Columns:
+    """Operands of `columns_by` for columns of w [K, N] from a list, and what it gives."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        x, stored = rng.standard_normal((M, K)).astype(np.float16), rng.standard_normal((HELD, K)).astype(np.float16)
+        self.x, self.w = x, np.ascontiguousarray(louver.prune(stored, "2:4").T)
+        self.table, self.y = rng.integers(0, HELD, HELD).astype(np.int32), np.full((M, HELD), np.nan, np.float32)
+
+    def run(self) -> None:
+        s = louver.compress(self.w, "2:4", axis=0)
+        tile = {"AT": "listed", "BM": 16, "BN": 16, "BK": 64}
+        louver.jit(columns_by).emulate[(1, -(-HELD // 16))](self.y, self.x, s, self.table, M, HELD, K, **tile)
+
+    @property
+    def right(self) -> Array:
+        return self.x.astype(np.float64) @ self.w.astype(np.float64)[:, np.minimum(self.table, HELD - 1)]
+
+
+@pytest.mark.parametrize("outside", [HELD, -1, 1 << 20])
+def test_a_column_outside_of_a_tensor_that_is_sparse_along_rows(rng: np.random.Generator, outside: int) -> None:
+    case = Columns(rng)
+    case.table[9] = outside
+    with pytest.raises(ValueError, match="against this rule"):
+        case.run()
+    assert np.isnan(case.y[:, 9]).all()
+    np.testing.assert_allclose(np.delete(case.y, 9, 1), np.delete(case.right, 9, 1), atol=0.05)
+
+
+def test_a_tensor_that_is_sparse_along_rows_has_32_bits(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "MOST_ACROSS", HELD * K - 1)
+    with pytest.raises(ValueError, match=r"sparse along axis 0, in 32 bits, for 5,375 elements at most, got 5,376"):
+        Columns(rng).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+
 import pytest
 
 if importlib.util.find_spec("triton") is None:
