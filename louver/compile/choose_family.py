@@ -28,8 +28,11 @@ Reading: TypeAlias = "Callable[[], ModuleOp]"
 Readings: TypeAlias = "Callable[[int], Iterable[Reading]]"
 """The readings of a kernel in which a number of the integers that are 1 become arguments, for every choice of these.
 
-For 0 there is one reading.
+For 0 there is one reading, and for `EVERY_ONE` one of all of them, if there are any.
 """
+
+EVERY_ONE = -1
+"""Asks for the reading in which all integers that are 1 become arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Choice:
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
     boxes: whether bulk copies may bring tiles, for register tiles.
     computed: whether register tiles address all sparse tiles at run time.
+    only_products: whether register tiles have not the pattern of a sparse argument.
     """
 
     schedule: Callable[[ProductNest], Schedule]
@@ -80,6 +84,7 @@ class Choice:
     refused: str | None = None
     boxes: bool = True
     computed: bool = False
+    only_products: bool = False
     line: Callable[[str], str | None] = lambda place: None
 
     def product(self, reading: Reading) -> CompiledKernel | ValueError:
@@ -137,7 +142,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
     """The kernel as a product, or of register tiles if it is not a product.
 
     A size that happens to be 1 may hide the form of a product. Such a size is then also tried as an argument. Several
-    sizes at once, such as N and the strides of matrices of one column, are tried only if everything else is rejected.
+    at once are tried only if everything else is rejected.
 
     Raises UnsupportedKernelError, with the operation and its source line, or ValueError, if both families reject the
     kernel.
@@ -166,12 +171,12 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
 
 
 def _last_resort(readings: Readings, choice: Choice, refusal: ValueError) -> CompiledKernel | None:
-    found = None
-    if choice.refused is None:
-        found = _first(choice.product, (each for ones in (2, 3) for each in readings(ones)))
-    return found or _first(
-        lambda each: choice.tiles(each, refusal), (each for ones in (1, 2, 3) for each in readings(ones))
-    )
+    """A pattern that register tiles have not may be that of a product with several sizes of 1. Else register tiles read all
+    integers that are 1 as arguments, once: they follow any address.
+    """
+    if choice.only_products:
+        return _first(choice.product, (each for ones in (2, 3) for each in readings(ones)))
+    return _first(lambda each: choice.tiles(each, refusal), readings(EVERY_ONE))
 
 
 def _first(

@@ -8,7 +8,7 @@ register hold which element.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -93,6 +93,7 @@ class CompiledTiles:
     encoded: with an encoding in the type of each tile.
     checked: the facts that a launch must check.
     dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
+    addressed: what is told of sparse arguments whose tiles are addressed at run time.
     boxes, ctas, registers, ahead, gaps, computed: the arguments of `compile_tiles`.
     """
 
@@ -111,6 +112,7 @@ class CompiledTiles:
     ahead: bool = True
     gaps: bool = False
     computed: frozenset[str] = frozenset()
+    addressed: tuple[str, ...] = ()
 
     @property
     def kernel(self) -> Kernel:
@@ -175,6 +177,8 @@ class TilesState(State):
     ahead: whether operands may be computed one step ahead.
     gaps: whether rows of sparse tensors may have gaps.
     computed: sparse arguments whose tiles are addressed at run time.
+    pieces: for each of them, the bytes of values that are neighbours.
+    undescribed: why its tiles cannot be described.
     way: how operands reach dots.
     arguments: the origin of each argument.
     parameters: parameters of the launch.
@@ -192,6 +196,8 @@ class TilesState(State):
     ahead: bool = True
     gaps: bool = False
     computed: frozenset[str] = frozenset()
+    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
+    undescribed: str | None = None
     way: Way = WAYS[0]
     arguments: Sequence[Group] = ()
     parameters: tuple[ArgumentParameter, ...] = ()
@@ -228,11 +234,12 @@ def _read_parameters(state: TilesState) -> object:
 
 
 def _address_sparse_tiles(state: TilesState) -> None:
-    added, groups = address_sparse_tiles(state.kernel, state.computed), iter(state.arguments)
+    found_at, groups = address_sparse_tiles(state.kernel, state.computed), iter(state.arguments)
+    state.pieces = found_at.pieces
     found: list[Group] = []
     for argument, name in state.kernel.argument_names.items():
         part: Part = "address" if isinstance(argument.type, PointerType) else "value"
-        found.append((name, part, None) if name in added else next(groups))
+        found.append((name, part, None) if name in found_at.added else next(groups))
     state.arguments = found
 
 
@@ -443,7 +450,16 @@ def compile_tiles(
     made = CompiledTiles(
         machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, taken, state.dense
     )
-    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead, gaps=gaps, computed=plain.computed)
+    return replace(
+        made,
+        boxes=boxes,
+        ctas=ctas,
+        registers=registers,
+        ahead=ahead,
+        gaps=gaps,
+        computed=plain.computed,
+        addressed=_told_addresses(plain),
+    )
 
 
 def _decomposed(state: TilesState, watch: Watch, *, fixed: bool) -> TilesState:
@@ -460,13 +476,22 @@ def _decomposed(state: TilesState, watch: Watch, *, fixed: bool) -> TilesState:
     computed = frozenset(
         each for each in sparse if len(sparse) == 1 or not _decomposes(replace(state, computed=sparse - {each}))
     )
-    found = replace(state, computed=computed or sparse)
+    found = replace(state, computed=computed or sparse, undescribed=str(refusal))
     try:
         run_passes(DECOMPOSE, found, watch)
         return found
     except UnsupportedKernelError as error:
         refusal.add_note(f"At an address that is computed: {error}")
         raise refusal from None
+
+
+def _told_addresses(state: TilesState) -> tuple[str, ...]:
+    """A sentence for each argument whose tiles are addressed at run time."""
+    why = "" if state.undescribed is None else f": {state.undescribed.splitlines()[0]}"
+    return tuple(
+        f"{name} is read at computed addresses, in pieces of {size} bytes of values{why}"
+        for name, size in state.pieces.items()
+    )
 
 
 def _decomposes(state: TilesState) -> bool:

@@ -30,6 +30,9 @@ from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import schedule_of
 
+MOST_ACROSS = (1 << 31) - 1
+"""Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
+
 K = TypeVar("K")
 M = TypeVar("M", covariant=True)
 
@@ -233,6 +236,11 @@ def _bind_tiles(
         page = held[VIOLATIONS, "address"] = memory.violations()
         for argument in signature.computed:
             s = call.sparse[argument]
+            if s.axis != s.ndim - 1 and s.rows * s.size > MOST_ACROSS:
+                raise ValueError(
+                    f"{name} computes addresses of {argument!r}, sparse along axis {s.axis}, in 32 bits, for {MOST_ACROSS:,} elements at "
+                    f"most, got {s.rows * s.size:,}: pass the tensor in parts, or its transpose"
+                )
             values, codes = memory.computed_operand(argument)
             held |= {(argument, "address"): values, (argument + CODES, "address"): codes}
             numbers |= {

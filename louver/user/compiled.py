@@ -11,7 +11,9 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.frontend.transposed import LENGTH
+from louver.formats.coverage import KERNELS, kind_of
+from louver.formats.pattern import Pattern
+from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
 from louver.library.compiled import BuiltKernel, find_loaded, load_record, record_made
@@ -144,6 +146,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),
         boxes=wanted.variant != "tiles",
         computed=wanted.variant == "computed",
+        only_products=not all(map(_has_tiles, dict(wanted.kind.sparse).values())),
         line=functools.partial(_line, wanted),
     )
     return compile_kernel(readings, choice)
@@ -160,8 +163,17 @@ def _tile_ir(wanted: Wanted, kind: Kind) -> ModuleOp:
     return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
 
 
+def _has_tiles(pattern: str) -> bool:
+    """Whether register tiles have kernels for a pattern, of any type."""
+    return kind_of(Pattern.parse(pattern.removesuffix(TRANSPOSED))) in KERNELS["register tiles"]
+
+
 def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
-    """The same call with `count` of the integers that are 1 passed at the launch."""
+    """The same call with `count` of the integers that are 1, or `EVERY_ONE`, passed at the launch."""
+    if count < 0:
+        count = len(kind.ones)
+        if not count:
+            return
     for names in itertools.combinations(kind.ones, count):
         changed = kind
         for name in names:

@@ -36,7 +36,7 @@ def reasons_of_tiles(found: Assembled, call: Call, dots: Sequence[str]) -> Reaso
         f"{made.signature.shared_bytes:,} bytes of shared memory, {max(1, made.ctas_by_shared)} CTAs an SM at most",
     )
     chosen = f"register tiles on {made.target.name}, because it is no product of warpgroups: {found.kernel.refusal}"
-    return Reasons(_detected(call), told, "; ".join((chosen, *dots)))
+    return Reasons(_detected(call), told, "; ".join((chosen, *made.addressed, *dots)))
 
 
 def _detected(call: Call) -> str:

@@ -19,10 +19,11 @@ docs/computed-addresses.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
@@ -34,7 +35,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import is_zero
@@ -64,26 +65,44 @@ COLUMNS_OF = "louver.columns"
 """The attribute of a cast of values and metadata to a sparse tile: the dimension that is the sparse axis."""
 
 
-def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> frozenset[str]:
-    """Rewrite the loads of these arguments in place. Returns the names of the arguments that were added.
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """The result of address-sparse-tiles.
+
+    added: names of the arguments that were added. pieces: for each computed argument, the fewest bytes of values that are
+    proven to be neighbours; those of a group where nothing is proven.
+    """
+
+    added: frozenset[str] = frozenset()
+    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addressed:
+    """Rewrite the loads of these arguments in place.
 
     Rejects, with operation and source line, addresses that are not computed by element, tiles that products do not take,
     and integers, whose results could not show a violation.
     """
     if not computed:
-        return frozenset()
-    roots = {argument for argument, name in function.argument_names.items() if name in computed}
-    expand_views(function, roots)
-    found = [op for op in function.body.walk() if isinstance(op, tt.LoadOp) and root_of(op.ptr) in roots]
-    runs, across = _proofs(function, roots), lengths_across(function)
-    proven = {op: _Proven.of(op, runs, across=root_of(op.ptr) in across) for op in found}
-    tensors, added = _add_arguments(function, roots)
-    samples = Samples(function)
-    for op in found:
-        _Load(op, tensors[cast(SSAValue, root_of(op.ptr))], proven[op], samples).replace()
+        return Addressed()
+    names = {argument: name for argument, name in function.argument_names.items() if name in computed}
+    expand_views(function, names)
+    found = {
+        op: root
+        for op in function.body.walk()
+        if isinstance(op, tt.LoadOp) and (root := root_of(op.ptr)) is not None and root in names
+    }
+    runs, across = _proofs(function, names), lengths_across(function)
+    proven = {op: _Proven.of(op, runs, across=root in across) for op, root in found.items()}
+    tensors, added = _add_arguments(function, names)
+    samples, pieces = Samples(function), dict[str, int]()
+    for op, root in found.items():
+        load = _Load(op, tensors[root], proven[op], samples)
+        pieces[names[root]] = min(load.bytes, pieces.get(names[root], load.bytes))
+        load.replace()
     remove_dead(function)
-    _drop_pointers(function, roots)
-    return added
+    _drop_pointers(function, names)
+    return Addressed(added, pieces)
 
 
 def _proofs(function: tt.FuncOp, roots: Collection[SSAValue]) -> Runs:
@@ -123,23 +142,61 @@ class _Proven:
     """What is known of a load.
 
     columns: the dimension that is the sparse axis. piece: columns that are neighbours, begin at a multiple of their number,
-    and have one mask; 1 if nothing is known.
+    and have one mask; 1 if nothing is known. zeroed: further conditions under which elements change a result, each with the
+    dimension of columns in it.
     """
 
     columns: int
     piece: int
+    zeroed: tuple[tuple[SSAValue, int], ...] = ()
 
     @classmethod
     def of(cls, load: tt.LoadOp, runs: Runs, *, across: bool) -> _Proven:
         columns = _columns(load, runs, across=across)
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
-        for piece in (
-            () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
-        ):
-            if width % piece == 0 and runs.moves(load, columns, piece):
-                return cls(columns, piece)
-        return cls(columns, 1)
+        sizes = () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
+        piece = next((each for each in sizes if width % each == 0 and runs.moves(load, columns, each)), 1)
+        zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
+        return cls(columns, piece, tuple(zeroed))
+
+
+def _zeroed(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
+    """Conditions on columns alone under which the other operand of the only dot of a tile is not zero, each with the dimension of
+    columns in it.
+    """
+    value, along = load.result, columns
+    uses = list(value.uses)
+    while len(uses) == 1 and isinstance(turn := uses[0].operation, tt.TransOp):
+        value, along, uses = turn.result, 1 - along, list(turn.result.uses)
+    if len(uses) != 1 or not isinstance(dot := uses[0].operation, tt.DotOp) or uses[0].index != 1 - along:
+        return []
+    other, across = dot.operands[along], 1 - along
+    while isinstance(other.owner, tt.TransOp):
+        other, across = other.owner.src, 1 - across
+    source = other.owner
+    if (
+        not isinstance(source, tt.LoadOp)
+        or source.mask is None
+        or (source.other is not None and not is_zero(source.other))
+    ):
+        return []
+    found, pending = list[tuple[SSAValue, int]](), [source.mask]
+    while pending:
+        owner = pending.pop().owner
+        if isinstance(owner, arith.AndIOp):
+            pending += owner.operands
+        elif isinstance(owner, tt.BroadcastOp) and _comes_before(owner, load):
+            found += [(owner.result, across)] if tensor_of(owner.src).get_shape()[1 - across] == 1 else []
+    return found
+
+
+def _comes_before(op: Operation, other: Operation) -> bool:
+    """Whether an operation's results are known where another operation, perhaps of an inner region, stands."""
+    place: Operation | None = other
+    while place is not None and place.parent is not op.parent:
+        place = place.parent_op()
+    return place is not None and op.is_before_in_block(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +289,11 @@ class _Load:
         self.entry = ENTRY_CODES * self.group
         self.piece = max(proven.piece, self.group)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the values of a piece."""
+        return self.piece // KEPT * memory_bytes(self.element)
+
     def replace(self) -> None:
         """Rewrite in place."""
         op = self.op
@@ -322,21 +384,23 @@ class _Load:
         """
         base = self._offset(row, begin, shape)
         sampled = [self._piece(row, column, after, shape) for column, after in pieces]
-        live, make = self.samples.live, TileNumbers(self.op)
-        entry = self._line(make, live(base))
+        live, make, tensor = self.samples.live, TileNumbers(self.op), self.tensor
+        base = live(base)
+        entry, inside = self._line(make, base)
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
             offset, *others = map(live, piece.offsets)
-            line = self._line(make, offset)
-            faults = [
-                make.compared(offset, "slt", 0),
-                make.compared(line, "sgt", make.minus(self.tensor.count, self.piece)),
-            ]
+            # Along the other axis a piece is one group, and the tensor holds whole groups.
+            last = make.minus(tensor.count, self.piece if inside is None else 1)
+            faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
             if piece.after != 0:
-                faults += [
-                    make.compared(line, "ne", make.add(entry, make.wide(piece.after))),
-                    make.compared(live(base), "slt", 0),
-                ]
+                after = make.wide(piece.after)
+                line = make.add(entry, after)
+                apart = after if tensor.columns is None else make.times(tensor.columns, after)
+                faults += [make.compared(offset, "ne", make.add(base, apart)), make.compared(base, "slt", 0)]
+                if inside is not None and tensor.length is not None:
+                    end = make.minus(tensor.length, self.piece)
+                    faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
             if self.proven.piece == 1:
                 faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
             for number, other in enumerate(others, 1):
@@ -350,23 +414,40 @@ class _Load:
             wrong.append(fault)
         return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
 
+    def _mask(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue | None:
+        """The mask of elements. Columns that the other operand of the dot masks with zeros count as masked too: what stands
+        there changes nothing.
+        """
+        conditions = [] if self.op.mask is None else [self._at(self.op.mask, row, column, shape)]
+        for condition, along in self.proven.zeroed:
+            indices = (None, column) if along == 1 else (column, None)
+            conditions.append(self.samples.at(condition, Places(tuple(shape), indices)))
+        found: SSAValue | None = None
+        for each in conditions:
+            found = TileNumbers(self.op).both(found, self.samples.live(each))
+        return found
+
     def _piece(self, row: SSAValue, column: SSAValue, after: Number, shape: Sequence[int]) -> _Piece:
         make = TileNumbers(self.samples.start)
         count = self.group if self.proven.piece == 1 else 1
         columns = [make.add(column, each) if each else column for each in range(count)]
-        masks = () if self.op.mask is None else tuple(self._at(self.op.mask, row, each, shape) for each in columns)
+        masks = tuple(mask for each in columns if (mask := self._mask(row, each, shape)) is not None)
         return _Piece(tuple(self._offset(row, each, shape) for each in columns), masks, after)
 
-    def _line(self, make: TileNumbers, offset: SSAValue) -> SSAValue:
-        """The place of an element in the lines that are stored, from its offset in the dense tensor."""
-        across, length = self.tensor.columns, self.tensor.length
-        if across is None or length is None:
-            return offset
-        long = make.wide(length)
+    def _line(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue | None]:
+        """The place of an element in the lines that are stored, from its offset in the dense tensor; and its place in its line,
+        i32, for a tensor that is sparse along its last axis but one, else None.
+        """
+        if self.tensor.columns is None or self.tensor.length is None:
+            return offset, None
+        # A launch checks that 32 bits hold the offsets. Divisions of 64 bits take several times as long.
+        across, length = make.narrow(self.tensor.columns), self.tensor.length
+        offset = make.narrow(offset)
         row = make.quotient(offset, across)
-        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, long)
-        inside = make.minus(row, make.times(matrix, long))
-        return make.add(make.times(make.add(make.times(matrix, across), column), long), inside)
+        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, length)
+        inside = make.minus(row, make.times(matrix, length))
+        line = make.add(make.times(make.add(make.times(matrix, across), column), length), inside)
+        return cast("SSAValue", make.wide(line)), inside
 
     def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
         return self._at(self.op.ptr, row, column, shape)

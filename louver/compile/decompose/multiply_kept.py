@@ -27,6 +27,7 @@ from louver.analysis.passages import came_from
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
+from louver.ir.computed import CODES
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
@@ -74,6 +75,12 @@ def multiply_kept(function: tt.FuncOp) -> Multiplied:
             reasons.append(
                 f"{_where(kept.op)}a sparse tile is multiplied as a dense one: its tensor is multiplied in "
                 f"{' and '.join(map(str, sorted(widths[root])))} bits, and metadata is laid out for one of them"
+            )
+            continue
+        if kept.bits != own and function.argument_names[root].endswith(CODES):
+            reasons.append(
+                f"{_where(kept.op)}a sparse tile is multiplied as a dense one: codes at computed addresses are those of {own}-bit "
+                f"elements, and it is multiplied in {kept.bits} bits"
             )
             continue
         if kept.bits != own:

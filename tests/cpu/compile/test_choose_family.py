@@ -11,7 +11,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile import choose_family
-from louver.compile.choose_family import Choice, Reading, compile_kernel, only
+from louver.compile.choose_family import EVERY_ONE, Choice, Reading, compile_kernel, only
 from louver.ir.refusal import UnsupportedKernelError
 
 CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: ignore[arg-type, return-value]
@@ -29,7 +29,7 @@ class Tried:
     def product(self, module: ModuleOp, schedule: Any, target: str) -> Any:
         return self._try("product", module)
 
-    def tiles(self, module: ModuleOp, target: str, *, warps: int | None, boxes: bool, ctas: int | None) -> Any:
+    def tiles(self, module: ModuleOp, target: str, *, warps: Any, boxes: bool, ctas: Any, computed: Any) -> Any:
         return self._try("tiles", module)
 
     def _try(self, family: str, module: ModuleOp) -> Any:
@@ -40,8 +40,8 @@ class Tried:
         return SimpleNamespace()
 
     def readings(self, ones: int) -> Iterator[Reading]:
-        for which in {0: [""], 1: [" a", " b"], 2: [" ab"], 3: []}[ones]:
-            yield lambda which=which: self._read(f"{ones}{which}")
+        for which in {0: [""], 1: [" a", " b"], 2: [" ab"], 3: [], EVERY_ONE: [" all"]}[ones]:
+            yield lambda which=which: self._read(f"{max(ones, 0)}{which}")
 
     def _read(self, name: str) -> ModuleOp:
         module = ModuleOp([])
@@ -58,8 +58,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
     return made
 
 
-ORDER = ["product 0", "product 1 a", "product 1 b", "tiles 0", "product 2 ab", "tiles 1 a", "tiles 1 b", "tiles 2 ab"]
-UNALIGNED = ["tiles 0", "tiles 1 a", "tiles 1 b", "tiles 2 ab"]
+ORDER = ["product 0", "product 1 a", "product 1 b", "tiles 0", "tiles 0 all"]
+UNALIGNED = ["tiles 0", "tiles 0 all"]
+PRODUCTS = [*ORDER[:4], "product 2 ab"]
 
 
 @pytest.mark.parametrize("taken", ORDER)
@@ -68,6 +69,13 @@ def test_a_product_comes_first_and_several_ones_last(tried: Tried, taken: str) -
     made = compile_kernel(tried.readings, CHOICE)
     assert tried.attempts == ORDER[: ORDER.index(taken) + 1]
     assert made.refusal == ("no product 0, got: op" if taken.startswith("tiles") else None)
+
+
+@pytest.mark.parametrize("taken", PRODUCTS)
+def test_several_ones_are_tried_for_patterns_of_products(tried: Tried, taken: str) -> None:
+    tried.takes = taken
+    compile_kernel(tried.readings, replace(CHOICE, only_products=True))
+    assert tried.attempts == PRODUCTS[: PRODUCTS.index(taken) + 1]
 
 
 @pytest.mark.parametrize("taken", UNALIGNED)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import louver
 from louver.ir.refusal import UnsupportedKernelError
+from louver.user import binding
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
 import triton
 import triton.language as tl
+
+from support.triton.forms.addresses import columns_by
 
 Array = NDArray[Any]
 
@@ -144,6 +148,16 @@ def test_columns_that_are_no_neighbours(rng: np.random.Generator, swapped: tuple
     case.violates(np.arange(N))
 
 
+def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
+    case = Case(rng)
+    s = louver.compress(case.dense, "2:4")
+    given = np.zeros((M, N), np.float32), case.x, s, case.rows, case.columns, case.bounds, N, K, K
+    told = str(KERNEL.explain(*given, FILL=0.0, SUM=tl.float32, TM=16, TN=16, TK=64))
+    assert (
+        "w is read at computed addresses, in pieces of 4 bytes of values: row or column numbers that are loaded" in told
+    )
+
+
 def test_integers_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(UnsupportedKernelError) as caught:
         Case(rng, "int8").run()
@@ -175,3 +189,83 @@ def test_a_stride_that_is_no_whole_row_is_refused(rng: np.random.Generator) -> N
         kernel.emulate[(3,)](y, x, louver.compress(w[:48], "2:4"), 48, 64, 72, **tile)
     kernel.emulate[(3,)](y, x, louver.compress(w, "2:4"), 48, 64, 128, **tile)
     np.testing.assert_allclose(y, x.astype(np.float64) @ w[::2].astype(np.float64).T, atol=0.05)
+
+
+@triton.jit
+def widened(y, x, w, rows, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of an 8-bit w, multiplied in 16 bits."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+    two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two.to(tl.float16).T), mask=(n < N)[None, :])
+
+
+def test_elements_that_are_widened(rng: np.random.Generator) -> None:
+    """Codes of 8-bit elements are no codes of a 16-bit product."""
+    x, w = (
+        rng.standard_normal((16, 128)).astype(np.float16),
+        rng.standard_normal((48, 128)).astype(ml_dtypes.float8_e4m3fn),
+    )
+    w, rows = louver.prune(w, "2:4"), rng.integers(0, 48, 40).astype(np.int32)
+    y = np.empty((16, 40), np.float32)
+    louver.jit(widened).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 128, TM=16, TN=16, TK=128)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
+
+
+@triton.jit
+def masked_once(y, x, w, rows, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w, whose columns beyond K are read as well."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    total = tl.zeros((TM, TN), tl.float32)
+    for start in range(0, K, TK):
+        one = tl.load(x + m[:, None] * K + (start + k)[None, :], mask=(start + k < K)[None, :], other=0.0)
+        two = tl.load(w + row[:, None] * K + (start + k)[None, :])
+        total = tl.dot(one, two.T, total)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+def test_columns_that_the_other_operand_masks(rng: np.random.Generator) -> None:
+    """Columns beyond the last row are those of no row, but meet zeros."""
+    x, w = rng.standard_normal((16, 80)).astype(np.float16), rng.standard_normal((48, 80)).astype(np.float16)
+    w, rows = louver.prune(w, "2:4"), np.arange(8, 48).astype(np.int32)[::-1].copy()
+    y = np.empty((16, 40), np.float32)
+    louver.jit(masked_once).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 80, TM=16, TN=16, TK=64)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
+
+
+class Columns:
+    """Operands of `columns_by` for columns of w [K, N] from a list, and what it gives."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        x, stored = rng.standard_normal((M, K)).astype(np.float16), rng.standard_normal((HELD, K)).astype(np.float16)
+        self.x, self.w = x, np.ascontiguousarray(louver.prune(stored, "2:4").T)
+        self.table, self.y = rng.integers(0, HELD, HELD).astype(np.int32), np.full((M, HELD), np.nan, np.float32)
+
+    def run(self) -> None:
+        s = louver.compress(self.w, "2:4", axis=0)
+        tile = {"AT": "listed", "BM": 16, "BN": 16, "BK": 64}
+        louver.jit(columns_by).emulate[(1, -(-HELD // 16))](self.y, self.x, s, self.table, M, HELD, K, **tile)
+
+    @property
+    def right(self) -> Array:
+        return self.x.astype(np.float64) @ self.w.astype(np.float64)[:, np.minimum(self.table, HELD - 1)]
+
+
+@pytest.mark.parametrize("outside", [HELD, -1, 1 << 20])
+def test_a_column_outside_of_a_tensor_that_is_sparse_along_rows(rng: np.random.Generator, outside: int) -> None:
+    case = Columns(rng)
+    case.table[9] = outside
+    with pytest.raises(ValueError, match="against this rule"):
+        case.run()
+    assert np.isnan(case.y[:, 9]).all()
+    np.testing.assert_allclose(np.delete(case.y, 9, 1), np.delete(case.right, 9, 1), atol=0.05)
+
+
+def test_a_tensor_that_is_sparse_along_rows_has_32_bits(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "MOST_ACROSS", HELD * K - 1)
+    with pytest.raises(ValueError, match=r"sparse along axis 0, in 32 bits, for 5,375 elements at most, got 5,376"):
+        Columns(rng).run()

@@ -39,5 +39,7 @@ def test_every_sparse_load_that_is_no_tile_is_told() -> None:
     assert second.startswith("Also: offsets are ranges and scalars") and "test_refusals.py:27:" in second
     assert "give rows and columns a range each, as in rows[:, None] * stride + columns[None, :]" in second
     computed, product = caught.value.__notes__
-    assert computed.startswith("At an address that is computed: a tile of integers at a computed address could not show")
+    assert computed.startswith(
+        "At an address that is computed: a tile of integers at a computed address could not show"
+    )
     assert product.startswith("As a warpgroup product it is refused too: ")
