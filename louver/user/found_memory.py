@@ -178,6 +178,13 @@ class FoundMemory(DeviceMemory):
         forms: dict[Part, Form] = {part: tile_form(room.s, part, element) for part in TILE_PARTS}
         return {part: Held(self._address(argument, form), form.nbytes(room.s)) for part, form in forms.items()}
 
+    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+        if argument in self.rooms:
+            raise NotFoundError(
+                f"the kernel addresses {argument} by computed offsets, and the codes for them are made once: name it in frozen"
+            )
+        return DeviceMemory.computed_operand(self, argument)
+
     def _address(self, argument: str, form: Form) -> int:
         self.forms.setdefault(argument, []).append(form)
         return self.rooms[argument].address(form, self.stream)
