@@ -240,7 +240,7 @@ def empty_sparse(source: ArrayView, pattern: Pattern, axis: int) -> tuple[Sparse
     """A sparse tensor for a device array's shape and element type, with undefined contents, and its places in memory.
     axis: not negative.
     """
-    values, indices, to = _empty(source, pattern, axis)
+    values, indices, to = empty_parts(source, pattern, axis)
     return SparseTensor(pattern, source.element, source.shape, axis, values, indices), to
 
 
