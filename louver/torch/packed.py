@@ -105,6 +105,8 @@ class RebuiltIndices:
     def _codes(self) -> Tensor:
         storage, (offset, shape, stride, dtype) = self._storage(), self._place
         if storage is None:
-            raise RuntimeError("the packed indices of a weight were freed: call the product with the weight that is alive")
+            raise RuntimeError(
+                "the packed indices of a weight were freed: call the product with the weight that is alive"
+            )
         words = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
         return natural(words, self.rows, self.size)
