@@ -54,7 +54,7 @@ def test_products_and_gradients_are_those_of_natural_indices(dtype: str) -> None
     other.weight.pack_()
     assert is_packed(other.weight.places)
     x = torch.randn(5, 264).to(layer.weight.dtype)
-    ys = []
+    ys: list[Any] = []
     for each in (layer, other):
         leaf = x.clone().requires_grad_()
         y = each(leaf)
