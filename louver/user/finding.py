@@ -16,7 +16,7 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import make_wait
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind, canonical, plain
-from louver.user.compiled import UncleanKernelError, target_of
+from louver.user.compiled import UncleanKernelError, multiples_of, target_of
 from louver.user.contracted import Axis, contracted_axis
 from louver.user.dense_argument import DenseArgument, NotFoundError, in_memory_order, pattern_for
 from louver.user.descriptor import TensorDescriptor
@@ -226,10 +226,10 @@ class FindingKernel(JitKernel):
         return DenseArgument(name, in_memory_order(name, array), pattern, axis)
 
     def _class(self, call: Call, hints: Hints, arguments: Mapping[str, DenseArgument], ordinal: int) -> Hashable:
-        """The calls that one measurement decides: equal kernels, and sizes between the same powers of two."""
+        """The calls that one measurement decides: equal kernels and alignment, and sizes between the same powers of two."""
         sizes = tuple((name, plain_class(value)) for name, value in sorted(call.numbers.items()))
         shapes = tuple((name, tuple(map(plain_class, each.array.shape)), each.axis) for name, each in arguments.items())
-        return call.kind, hints, sizes, shapes, ordinal
+        return call.kind, hints, multiples_of(call), sizes, shapes, ordinal
 
     def _chosen(
         self,
@@ -251,6 +251,8 @@ class FindingKernel(JitKernel):
         outcome = self._outcomes.get(key)
         if outcome is not None and not outcome.found:
             return None
+        if outcome is None:
+            refuse_capture(self._source.name, "measured", stream)
         with self._measuring:
             self._rooms = self._rooms or AllRooms()
             found = FoundCall.of(self._source, hints, call, arguments, grid_sizes(grid, call.given), ordinal)
@@ -262,7 +264,6 @@ class FindingKernel(JitKernel):
                 self._outcomes[key] = Outcome(False, f"not found: {error}")
                 return None
             if outcome is None:
-                refuse_capture(self._source.name, "measured", stream)
                 outcome = self._measured(grid, args, kwargs, call, asked, launch, at)
                 self._outcomes[key] = outcome
         return launch if outcome.found else None

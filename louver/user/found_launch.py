@@ -107,10 +107,11 @@ class FoundLaunch:
     def bind(self) -> Steps:
         """The steps for the stream as it is now, captured or not. Raises as `FoundCall.steps`."""
         key = room_key(self._call.ordinal, self._stream)
-        found = self._bound.get(key)
-        if found is None:
-            found = self._bound[key] = self._call.steps(self._rooms, key, self._stream)
-        return found
+        with self._rooms.lock:
+            found = self._bound.get(key)
+            if found is None:
+                found = self._bound[key] = self._call.steps(self._rooms, key, self._stream)
+            return found
 
     def __call__(self) -> None:
         """Send the work of the call. Raises as its kernels do."""

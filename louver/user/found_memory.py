@@ -138,10 +138,17 @@ class AllRooms:
         self._kept: dict[tuple[int, ...], Rooms] = {}
 
     def of(self, like: ArrayView, key: tuple[int, ...]) -> Rooms:
-        """like: an array of the library that allocates. key: see `room_key`."""
+        """like: an array of the library that allocates. key: see `room_key`. Raises RuntimeError for a capture of another
+        library than PyTorch, whose allocations the graph would make again at each replay.
+        """
         with self.lock:
             found = self._kept.get(key)
             if found is None:
+                if key[2] and like.kind != "torch":
+                    raise RuntimeError(
+                        f"a captured call compresses into memory that PyTorch allocates, got arrays of {like.kind}: name the argument in "
+                        "frozen, or pass PyTorch's tensors"
+                    )
                 found = self._kept[key] = Rooms(view(empty_like_kind(like, (2 * COUNTER_BYTES,), _BYTE)))
             return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from louver.library.forms import Metadata, TileMetadata
 from louver.runtime.arrays import view
 from louver.user import timing
 from louver.user.finding import FindingKernel
+from louver.user.found_memory import AllRooms
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Tensor
 from support.finds import TILE, Matrices, arguments, call, finding
 
@@ -199,6 +201,28 @@ def test_a_view_with_gaps_runs_dense(
     call(kernel, m.grid, x, w, y)
     assert FLAG_NAME not in gpu.launches[-1].arguments and times.measured == 0
     assert "w is found in memory without gaps" in str(kernel.explain(*arguments(x, w, y), **TILE)).replace("'w'", "w")
+
+
+def test_a_misaligned_weight_does_not_decide_for_others(
+    gpu: FakeGpu, torch: FakeTorch, times: Times, rng: np.random.Generator, kernel: FindingKernel
+) -> None:
+    """Rows of 20 kept values of 16 bits are no multiples of 16 bytes, and register tiles read rows without gaps."""
+    m = Matrices.of(rng, k=40)
+    x, w, y = on_device(m)
+    kernel[m.grid](*arguments(x, w, y), **TILE, family="register tiles")
+    assert FLAG_NAME not in gpu.launches[-1].arguments and times.measured == 0
+    text = str(kernel.explain(*arguments(x, w, y), **TILE, family="register tiles"))
+    assert "not found: register tiles read rows of values without gaps" in text and "pad K" in text
+    call(kernel, m.grid, x, w, y)
+    assert FLAG_NAME in gpu.launches[-1].arguments and times.measured == 1
+
+
+def test_other_libraries_are_not_captured() -> None:
+    like = SimpleNamespace(kind="cupy")
+    with pytest.raises(
+        RuntimeError, match="memory that PyTorch allocates, got arrays of cupy: name the argument in frozen"
+    ):
+        AllRooms().of(like, (0, 7, 3, 0))  # type: ignore[arg-type]
 
 
 def test_a_kernel_is_not_flagged_twice() -> None:

@@ -29,9 +29,10 @@ def kernel() -> FindingKernel:
     return finding(found_kernels.matmul)
 
 
-@pytest.mark.parametrize("family", [None, "register tiles"])
-@pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize("holds", [True, False])
+WAYS = [(None, False, True), (None, True, False), ("register tiles", True, True), ("register tiles", False, False)]
+
+
+@pytest.mark.parametrize(("family", "across", "holds"), WAYS)
 def test_the_flag_lets_one_kernel_run(
     rng: np.random.Generator, kernel: FindingKernel, across: bool, holds: bool, family: str | None
 ) -> None:
