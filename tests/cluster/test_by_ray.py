@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import random
 import runpy
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import louver
+from louver.formats.regular import FormatError
 from louver.models import compress, decompress, prune
 from louver.models.workers import WorkersError
 from support.ray_cluster import SECRET, Machines, machines
@@ -131,6 +133,21 @@ def test_the_command(pair: Machines, tmp_path: Path) -> None:
     ), ran.stderr
     prune(source, tmp_path / "here")
     assert content(tmp_path / "out") == content(tmp_path / "here")
+
+
+def test_a_client_outside_the_cluster(two: Machines, tmp_path: Path) -> None:
+    """With its errors as they are."""
+    source = layers(tmp_path / "in", 13)
+    prune(source, tmp_path / "here")
+    prune(source, tmp_path / "there", workers=two.client)
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+    shard = bytearray((source / "2.safetensors").read_bytes())
+    shard[-1] ^= 1
+    (source / "2.safetensors").write_bytes(shard)
+    with pytest.raises(FormatError, match=r"2\.safetensors: .* do not have the checksum that was saved") as caught:
+        prune(source, tmp_path / "damaged", workers=two.client)
+    assert caught.value.__notes__ == [f"(on machine {platform.node()})"]
+    assert not (tmp_path / "damaged").exists()
 
 
 def test_the_cluster_of_the_program(pair: Machines, tmp_path: Path) -> None:

@@ -29,9 +29,10 @@ AGENTS = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::
 
 @dataclass
 class Machines:
-    """A cluster. address: of its head."""
+    """A cluster. address: of its head. client: for programs on machines outside of it."""
 
     address: str
+    client: str
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
     @contextmanager
@@ -67,12 +68,15 @@ class Machines:
 @contextmanager
 def machines(cpus: int = 1) -> Iterator[Machines]:
     """A cluster of one machine, until the end of the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    head = ("--head", "--port", str(port), "--num-cpus", str(cpus))
-    process = _started((*START, *head, "--num-gpus", "0", "--include-dashboard", "false"))
-    made = Machines(f"127.0.0.1:{port}", [process])
+    with socket.socket() as one, socket.socket() as other:
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        port, client = (str(free.getsockname()[1]) for free in (one, other))
+    ports = ("--port", port, "--ray-client-server-port", client)
+    process = _started(
+        (*START, "--head", *ports, "--num-cpus", str(cpus), "--num-gpus", "0", "--include-dashboard", "false")
+    )
+    made = Machines(f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}", [process])
     try:
         yield made
     finally:

@@ -224,3 +224,10 @@ def test_every_operation_that_tile_ir_lacks_is_told_once() -> None:
     assert others and all(re.match(r"Also: tt\.\w+ is not supported, got at ", each) for each in others)
     assert len({first, *others}) == 1 + len(others)
     assert {"inline_asm", "dot_rotated"} <= set(re.findall(r"tt\.(\w+) is not", str(caught.value)))
+
+
+def test_an_operation_beside_the_function() -> None:
+    """As where a line was moved above the function's first one: the kernel would be another one."""
+    text = 'module {\n  %c = arith.constant 3 : i32 loc("k.py":7:4)\n  tt.func public @k(%x: i32) {\n    tt.return\n  }\n}\n'
+    with pytest.raises(UnsupportedKernelError, match=r"operations are in a function.*k\.py:7:4.*put it in the kernel"):
+        read_ttir(text)
