@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from louver.library.sparsify import sparsify
     from louver.measure.advise import advise
     from louver.measure.ready import prepare
+    from louver.runtime.violations import synchronize
     from louver.user.descriptor import TensorDescriptor
     from louver.user.jit import jit
 

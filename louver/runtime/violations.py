@@ -83,7 +83,7 @@ def page_of(kernel: str, ordinal: int) -> Page:
             address = int(
                 call("cuMemHostAlloc", PAGE_BYTES, _PORTABLE_AND_MAPPED, doing="allocating a page of violations")
             )
-        data = np.frombuffer((ctypes.c_uint8 * PAGE_BYTES).from_address(address), np.uint8)
+        data: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * PAGE_BYTES).from_address(address))
         data[:] = new_page()
         _pages()[key] = Page(kernel, ordinal, address, data)
     return _pages()[key]

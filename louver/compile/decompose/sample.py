@@ -52,9 +52,8 @@ class Samples:
     """Samples tiles of one function. Operations are inserted before those that they repeat."""
 
     def __init__(self, function: tt.FuncOp) -> None:
-        self.function = function
         first = cast(Operation, function.body.block.first_op)
-        self.start: Operation = insert_before(first, arith.ConstantOp(IntegerAttr(0, i32))).owner
+        self.start = insert(first, arith.ConstantOp(IntegerAttr(0, i32)), first)
         """Places are computed before this operation, where each sampled one sees them."""
         self._known: dict[tuple[SSAValue, Places], SSAValue] = {}
         self._moved: dict[SSAValue, SSAValue] = {}
@@ -218,7 +217,7 @@ class Samples:
         regions = [Region(), Region()]
         for old, region in zip(branch.regions, regions, strict=True):
             old.move_blocks(region)
-        new = scf.IfOp(branch.cond, [value.type for value in end_of(blocks[0]).operands], *regions)
+        new = scf.IfOp(branch.cond, [value.type for value in end_of(blocks[0]).operands], regions[0], regions[1])
         new.attributes = dict(branch.attributes)
         insert(branch, new, branch)
         self._replace(branch, new.results[: len(branch.results)])
