@@ -149,6 +149,9 @@ class _Step:
                 return False
             reads |= {register: max(reads.get(register, -1), place) for register in used}
             writes |= {register: max(writes.get(register, -1), place) for register in changed}
+        # A sum plus zeros is the sum only where it goes back to the register from which it came.
+        if any(self._carried(source) != to for to, source in (node.args for node in self.late)):
+            return False
         # The next step begins before the last products.
         ends = {register for node in (*self.last, *self.late) for register in written(node)}
         return all(ends.isdisjoint((*read(node), *_changes(node))) for node in order if not _is(node, Mma))
@@ -180,10 +183,10 @@ class _Step:
         body = [*self._order(last), *turns, *again, barrier]
         return [*self.meeting, *starts.values()], body, [*last, *self.late]
 
-    def _carried(self, register: Reg) -> Reg:
+    def _carried(self, register: Arg) -> Arg:
         """The sum of the step before to which products of this step add until they have a register's sum."""
-        makers = {result: product for product in self.products for result in written(product)}
-        while (maker := makers.get(register)) is not None:
+        makers = {result: product for product in (*self.products, *self.last) for result in written(product)}
+        while isinstance(register, Reg) and (maker := makers.get(register)) is not None:
             results, sums = (list(_registers(maker.args[place])) for place in (0, 3))
             register = sums[results.index(register)]
         return register
@@ -221,7 +224,14 @@ def _divided(loop: While, meeting: list[Node], copies: list[Node], rest: list[In
     if not last or not loads or any(not _is(node, Move) for node in late) or any(map(_loads, end)):
         return None
     return _Step(
-        loop, meeting, _grouped([node for node in copies if id(node) not in apart], max(1, len(products) // BETWEEN)), loads, products, last, late, end
+        loop,
+        meeting,
+        _grouped([node for node in copies if id(node) not in apart], max(1, len(products) // BETWEEN)),
+        loads,
+        products,
+        last,
+        late,
+        end,
     )
 
 

@@ -51,7 +51,9 @@ def test_the_loop_of_a_product_is_rotated(step: int) -> None:
     assert made.ptx.count("mma.sp::") == step + step // AHEAD
 
 
-def small(change: Callable[[KernelBuilder], object] | None = None, *, scaled: bool = False) -> Kernel:
+def small(
+    change: Callable[[KernelBuilder], object] | None = None, *, scaled: bool = False, turned: bool = False
+) -> Kernel:
     """A loop that copies, loads and multiplies. change: what it does besides."""
     k = KernelBuilder("small", (Param("x", "u64"),), threads=32, dynamic_shared=4096)
     x, smem, never = k.ld_param("x"), k.shared_symbol(), k.mov(0, kind="pred")
@@ -70,7 +72,7 @@ def small(change: Callable[[KernelBuilder], object] | None = None, *, scaled: bo
             k.emit(PRODUCT, result, a, b[index % 2 * 2 :][:2], before)
         if change is not None:
             change(k)
-        for before, result in zip(sums, made, strict=True):
+        for before, result in zip([*sums[turned:], *sums[:turned]], made, strict=True):
             for to, register in zip(before, result, strict=True):
                 k.mov(k.mul_f32(register, 2.0) if scaled else register, into=to)
         k.add(number, 1, into=number)
@@ -85,8 +87,15 @@ def text(kernel: Kernel) -> str:
 
 
 def test_a_loop_of_another_form_stays_as_it_is() -> None:
-    """With sums that are scaled in each step, zeros would not be neutral; a second barrier may order anything."""
-    for kernel in (small(scaled=True), small(lambda k: k.barrier_sync(0, 32)), small(lambda k: k.emit(AsyncWait(1)))):
+    """With sums that are scaled or change places in each step, zeros would not be neutral; a second barrier may order
+    anything.
+    """
+    for kernel in (
+        small(scaled=True),
+        small(turned=True),
+        small(lambda k: k.barrier_sync(0, 32)),
+        small(lambda k: k.emit(AsyncWait(1))),
+    ):
         before = text(kernel)
         rotate_loops(kernel)
         assert text(kernel) == before
