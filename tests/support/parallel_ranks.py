@@ -1,0 +1,283 @@
+"""One of some processes that share sparse models: `python -m support.parallel_ranks RANK RANKS FOLDER`. It runs every case
+and saves what each gave: tensors, or the text of an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import louver.torch
+
+TOKENS, WIDTH, INNER, HEADS, KV, HEAD = 6, 384, 768, 12, 12, 32
+"""Sizes that 2, 3 and 4 ranks divide."""
+
+
+class Mlp(nn.Module):
+    """A gated layer, whose gate and up projection become one product."""
+
+    def __init__(self, bias: bool = False, inner: int = INNER) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(WIDTH, inner, bias), nn.Linear(WIDTH, inner, bias)
+        self.down_proj = nn.Linear(inner, WIDTH, bias)
+
+    def forward(self, x: Any) -> Any:
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Attention(nn.Module):
+    """q, k and v become one product. Heads are those of this rank."""
+
+    def __init__(self, bias: bool = False) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(WIDTH, HEADS * HEAD, bias)
+        self.k_proj, self.v_proj = nn.Linear(WIDTH, KV * HEAD, bias), nn.Linear(WIDTH, KV * HEAD, bias)
+        self.o_proj = nn.Linear(HEADS * HEAD, WIDTH, bias)
+
+    def forward(self, x: Any) -> Any:
+        q = self.q_proj(x)
+        k = self.k_proj(x)
+        v = self.v_proj(x)
+        q, k, v = (each.reshape(len(x), -1, HEAD).transpose(0, 1) for each in (q, k, v))
+        y = functional.scaled_dot_product_attention(q, k, v)
+        return self.o_proj(y.transpose(0, 1).reshape(len(x), -1))
+
+
+def dense(kind: Callable[..., Any], *arguments: Any, dtype: Any = torch.bfloat16, pattern: str = "2:4") -> Any:
+    """The same pruned dense model in every process."""
+    torch.manual_seed(41)
+    made = nn.Sequential(kind(*arguments)).to(dtype)
+    louver.torch.prune_(made, pattern)
+    return made
+
+
+def sparse(kind: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    made = dense(kind, *arguments, **options)
+    louver.torch.compress_(made, patterns=[options.get("pattern", "2:4")], force=True)
+    return made
+
+
+def tokens(width: int = WIDTH, dtype: Any = torch.bfloat16) -> Any:
+    return torch.randn(TOKENS, width, generator=torch.Generator().manual_seed(5)).to(dtype)
+
+
+def plan(styles: Any, row: dict[str, Any] | None = None, column: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A style for each layer of the blocks above. styles: a module with `ColwiseParallel` and `RowwiseParallel`."""
+    names = ("gate_proj", "up_proj", "q_proj", "k_proj", "v_proj")
+    made = {f"0.{name}": styles.ColwiseParallel(**column or {}) for name in names}
+    return made | {f"0.{name}": styles.RowwiseParallel(**row or {}) for name in ("down_proj", "o_proj")}
+
+
+def shared(made: Any, mesh: Any, styles: Any = None, **options: Any) -> Any:
+    """A model on the ranks of a mesh."""
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    import louver.torch.parallel
+
+    with warnings.catch_warnings():
+        # The plan names layers of both blocks.
+        warnings.simplefilter("ignore")
+        return parallelize_module(made, mesh, plan(styles or louver.torch.parallel, **options))
+
+
+def step(made: Any, x: Any) -> dict[str, Any]:
+    """The output, and the gradients of x and of all parameters, whole."""
+    x = x.clone().requires_grad_()
+    y = made(x)
+    y.float().square().sum().backward()
+    grads = {name: whole(each.grad) for name, each in made.named_parameters() if each.grad is not None}
+    return {"y": y.detach(), "x": x.grad, **grads}
+
+
+def whole(x: Any) -> Any:
+    """A DTensor as one tensor."""
+    from torch.distributed.tensor import DTensor
+
+    if not isinstance(x, DTensor):
+        return x.detach()
+    bits = DTensor.from_local(
+        x.detach().to_local().view(torch.uint8) if x.itemsize == 1 else x.detach().to_local(),
+        x.device_mesh,
+        x.placements,
+        run_check=False,
+        shape=x.shape,
+        stride=x.stride(),
+    )
+    full = bits.full_tensor()
+    return full.view(x.dtype) if x.itemsize == 1 else full
+
+
+def placements(made: Any) -> dict[str, str]:
+    return {name: str(tuple(each.placements)) for name, each in made.state_dict().items() if hasattr(each, "placements")}
+
+
+def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor import parallel as styles
+
+    def linear(rows: int, columns: int, style: Any, dtype: Any = torch.bfloat16, pattern: str = "2:4") -> Any:
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        made = sparse(nn.Linear, columns, rows, dtype=dtype, pattern=pattern)
+        return parallelize_module(made, mesh, {"0": style})
+
+    def column(rows: int, columns: int = 64, pattern: str = "2:4", dtype: Any = torch.bfloat16) -> Any:
+        from torch.distributed.tensor import Replicate
+
+        import louver.torch.parallel as mine
+
+        made = linear(rows, columns, mine.ColwiseParallel(output_layouts=Replicate()), dtype, pattern)
+        return {"y": made(tokens(columns, dtype)).detach(), "dense": whole(made[0].weight.dense())}
+
+    def row(columns: int, pattern: str = "2:4", dtype: Any = torch.bfloat16) -> Any:
+        from torch.distributed.tensor import Replicate
+
+        import louver.torch.parallel as mine
+
+        made = linear(40, columns, mine.RowwiseParallel(input_layouts=Replicate()), dtype, pattern)
+        return {"y": made(tokens(columns, dtype)).detach(), "dense": whole(made[0].weight.dense())}
+
+    def block(kind: Any, **options: Any) -> Any:
+        made = shared(sparse(kind, True), mesh)
+        found = step(made, tokens())
+        with torch.no_grad():
+            found["inference"] = made(tokens())
+        state = made.state_dict()
+        return found | {f"state.{name}": whole(each) for name, each in state.items()}
+
+    def quantized(first: bool) -> Any:
+        made = sparse(Mlp)
+        if first:
+            louver.torch.quantize_(made)
+        made = shared(made, mesh)
+        if not first:
+            louver.torch.quantize_(made)
+        found = step(made, tokens())
+        state = made.state_dict()
+        with torch.no_grad():
+            found["inference"] = made(tokens())
+        return found | {f"state.{name}": whole(each).float() for name, each in state.items()}
+
+    def already(own: bool, kind: Any) -> Any:
+        made = shared(dense(kind, True), mesh, None if own else styles)
+        report = louver.torch.compress_(made, force=True)
+        found = step(made, tokens())
+        found["placements"] = placements(made)
+        found["class"] = type(made[0]).__name__ + str(hasattr(made[0], "louver_products"))
+        found["done"] = [each.done for each in report]
+        louver.torch.decompress_(made)
+        found["decompressed"] = made(tokens()).detach()
+        return found
+
+    def sequence() -> Any:
+        made = sparse(Mlp)
+        made = shared(made, mesh, row={"output_layouts": Shard(0)}, column={"input_layouts": Shard(0)})
+        ranks, rank = mesh.size(), mesh.get_local_rank()
+        mine = tokens(WIDTH)[:12].repeat(2, 1).chunk(ranks)[rank]
+        from torch.distributed.tensor import DTensor
+
+        return {"y": DTensor.from_local(made(mine).detach(), mesh, [Shard(0)]).full_tensor()}
+
+    def mixed() -> Any:
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        import louver.torch.parallel as mine
+
+        made = sparse(Attention)
+        parallelize_module(made, mesh, {"0.q_proj": mine.ColwiseParallel(), "0.k_proj": mine.ColwiseParallel()})
+        return made(tokens())
+
+    def differing() -> Any:
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        import louver.torch.parallel as mine
+
+        made = sparse(Attention)
+        other = mine.ColwiseParallel(input_layouts=Shard(0))
+        return parallelize_module(made, mesh, {"0.q_proj": mine.ColwiseParallel(), "0.k_proj": other})
+
+    def across() -> Any:
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        import louver.torch.parallel as mine
+
+        return parallelize_module(sparse(Attention), mesh, {"0.q_proj": mine.RowwiseParallel()})
+
+    def twice() -> Any:
+        return shared(shared(sparse(Mlp), mesh), mesh)
+
+    def plain() -> Any:
+        made = dense(nn.Linear, 64, 32)
+        from torch.distributed.tensor.parallel import parallelize_module
+
+        parallelize_module(made, mesh, {"0": styles.ColwiseParallel()})
+        louver.torch.compress_(made, force=True)
+        made[0]._forward_pre_hooks.clear()
+        return made(tokens(64))
+
+    def turns() -> Any:
+        return shared(sparse(Mlp, False, 24 * mesh.size() + 8), mesh)
+
+    def verified() -> Any:
+        made = shared(sparse(Mlp, True), mesh)
+        made(tokens())
+        return {"verify": louver.torch.verify(made), "transposable": made[0].down_proj.weight.is_transposable}
+
+    return {
+        "columns.even": lambda: column(72),
+        "columns.odd": lambda: column(25),
+        "columns.few": lambda: column(2),
+        "columns.4:8": lambda: column(36, 64, "4:8", torch.float32),
+        "columns.windows": lambda: column(48, 64, "4:8@4", torch.float32),
+        "columns.cut windows": lambda: column(28, 64, "4:8@8", torch.float32),
+        "rows.even": lambda: row(192),
+        "rows.odd": lambda: row(176),
+        "rows.1:2": lambda: row(96, "1:2", torch.float32),
+        "rows.windows": lambda: row(64, "4:8@4", torch.float32),
+        "mlp": lambda: block(Mlp),
+        "attention": lambda: block(Attention),
+        "e4m3 first": lambda: quantized(True),
+        "e4m3 after": lambda: quantized(False),
+        "already": lambda: already(True, Mlp),
+        "already attention": lambda: already(True, Attention),
+        "already, PyTorch's": lambda: already(False, Mlp),
+        "sequence": sequence,
+        "some members": mixed,
+        "differing members": differing,
+        "member by columns": across,
+        "twice": twice,
+        "plain x": plain,
+        "turns": turns,
+        "verify": verified,
+    }
+
+
+def write_files(folder: Path) -> None:
+    """Checkpoints that the ranks read."""
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    store = torch.distributed.FileStore(str(folder / "store"), ranks)
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    mesh = torch.distributed.init_device_mesh("cpu", (ranks,))
+    found: dict[str, Any] = {}
+    for name, run in cases(mesh, folder).items():
+        try:
+            found[name] = run()
+        except (ValueError, RuntimeError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    torch.save(found, folder / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
