@@ -114,6 +114,11 @@ def whole(x: Any) -> Any:
     return full.view(x.dtype) if x.itemsize == 1 else full
 
 
+def settled(found: Any) -> Any:
+    """Results of collectives that have ended, as plain tensors."""
+    return {key: each.wait() if hasattr(each, "wait") else each for key, each in found.items()}
+
+
 def placements(made: Any) -> dict[str, str]:
     return {name: str(tuple(each.placements)) for name, each in made.state_dict().items() if hasattr(each, "placements")}
 
@@ -272,7 +277,7 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     found: dict[str, Any] = {}
     for name, run in cases(mesh, folder).items():
         try:
-            found[name] = run()
+            found[name] = settled(run())
         except (ValueError, RuntimeError) as error:
             found[name] = f"{type(error).__name__}: {error}"
     torch.save(found, folder / f"{rank}.pt")

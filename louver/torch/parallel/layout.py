@@ -78,7 +78,10 @@ class Layout:
         x = self.given(x)
         (placed,) = x.placements
         # A rank with some of the rows has a part of the gradient of x.
-        return x.to_local(grad_placements=[Partial() if self.weight.is_shard(0) else placed])
+        part = x.to_local(grad_placements=[Partial() if self.weight.is_shard(0) else placed])
+        # Collectives that run give a subclass, which has no memory of its own.
+        wait = getattr(part, "wait", None)
+        return part if wait is None else wait()
 
     def leave(self, y: Tensor, rows: int) -> Any:
         """The output of a layer, of this rank's y. rows: of the whole weight."""

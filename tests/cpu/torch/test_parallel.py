@@ -80,7 +80,8 @@ def test_rows_are_divided_anywhere_with_equal_bits(found: Any, name: str, rows: 
     y, whole = single(rows, 64, pattern, dtype)
     got = case(found, name)
     assert torch.equal(got["dense"], whole)
-    assert torch.equal(got["y"], y)
+    # The CPU's f32 products of fewer rows sum in another order.
+    assert torch.equal(got["y"], y) if dtype is torch.bfloat16 else None is close(torch, got["y"], y, 1e-6)
 
 
 def test_few_rows_and_cut_windows_are_refused(found: Any) -> None:
@@ -113,7 +114,8 @@ def test_columns_are_divided_at_multiples(found: Any) -> None:
 def test_blocks_equal_those_of_one_process(found: Any, name: str, kind: Any) -> None:
     made = sparse(kind, True)
     expected, got = step(made, tokens()), case(found, name)
-    for key in ("y", "x", *(key for key in expected if key.startswith("0.") and "joined" not in key)):
+    # The gradient of k's bias is 0 but for rounding: a constant changes no softmax.
+    for key in expected.keys() - {key for key in expected if "joined" in key or key == "0.k_proj.bias"}:
         close(torch, got[key], expected[key], 0.02)
     with torch.no_grad():
         close(torch, got["inference"], made(tokens()), 0.02)
