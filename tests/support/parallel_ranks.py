@@ -235,7 +235,36 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         made(tokens())
         return {"verify": louver.torch.verify(made), "transposable": made[0].down_proj.weight.is_transposable}
 
+    def loaded(file: str, kind: Any) -> Any:
+        import louver.torch.parallel as mine
+
+        made = shared(sparse(kind, True), mesh)
+        with torch.no_grad():
+            for each in made.parameters():
+                each.to_local().zero_()
+        expected = sum(each.to_local().nbytes for each in made.parameters())
+        read = mine.load_(made, folder / f"{file}.safetensors")
+        with torch.no_grad():
+            y = made(tokens())
+        return {"y": y, "read": read if "sparse" in file else 0, "held": expected if "sparse" in file else 0}
+
+    def wrong() -> Any:
+        import louver.torch.parallel as mine
+
+        return mine.load_(sparse(nn.Linear, 64, 32, dtype=torch.float32), folder / "wrong.safetensors")
+
+    def lacking() -> Any:
+        import louver.torch.parallel as mine
+
+        return mine.load_(shared(sparse(Mlp), mesh), folder / "attention-sparse.safetensors")
+
     return {
+        "load mlp": lambda: loaded("mlp-sparse", Mlp),
+        "load attention": lambda: loaded("attention-sparse", Attention),
+        "load dense mlp": lambda: loaded("mlp-dense", Mlp),
+        "load dense attention": lambda: loaded("attention-dense", Attention),
+        "load wrong": wrong,
+        "load lacking": lacking,
         "columns.even": lambda: column(72),
         "columns.odd": lambda: column(25),
         "columns.few": lambda: column(2),
@@ -265,7 +294,19 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 def write_files(folder: Path) -> None:
-    """Checkpoints that the ranks read."""
+    """Checkpoints that the ranks read: of two blocks, sparse and dense with zeros."""
+    import numpy as np
+
+    import louver
+
+    for name, kind in (("mlp", Mlp), ("attention", Attention)):
+        made = dense(kind, True)
+        state = {key: each.detach() for key, each in made.state_dict().items()}
+        louver.save(folder / f"{name}-dense.safetensors", state)
+        held = {key: louver.compress(each, "2:4") if each.ndim == 2 else each for key, each in state.items()}
+        louver.save(folder / f"{name}-sparse.safetensors", held)
+    wrong = {"0.weight": np.ones((32, 64), np.float32), "0.bias": np.zeros(32, np.float32)}
+    louver.save(folder / "wrong.safetensors", wrong)
 
 
 def main(rank: int, ranks: int, folder: Path) -> None:
