@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,27 +22,12 @@ from support import parallel_ranks as ranks  # noqa: E402
 from support.parallel_ranks import Attention, Mlp, dense, sparse, step, tokens  # noqa: E402
 
 nn = torch.nn
-TESTS = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module", params=[2, 3, 4])
 def found(request: Any, tmp_path_factory: Any) -> tuple[int, list[dict[str, Any]]]:
     """The number of ranks, and what each of them has. One start of the processes for all cases."""
-    count, folder = request.param, tmp_path_factory.mktemp(f"ranks{request.param}")
-    paths = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-    ranks.write_files(folder)
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "support.parallel_ranks", str(rank), str(count), str(folder)],
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    errors = [each.communicate(timeout=250)[1] for each in started]
-    assert [each.returncode for each in started] == [0] * count, "\n".join(errors)
-    return count, [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(count)]
+    return request.param, ranks.start(request.param, tmp_path_factory.mktemp("ranks"))
 
 
 def case(found: tuple[int, list[dict[str, Any]]], name: str) -> Any:
@@ -159,6 +142,41 @@ def test_compress_keeps_placements(found: Any, name: str, kind: Any, joined: boo
 def test_sequence_parallel(found: Any) -> None:
     x = tokens().repeat(2, 1)
     close(torch, case(found, "sequence")["y"], sparse(Mlp)(x), 0.02)
+
+
+@pytest.mark.parametrize(("file", "kind"), [("mlp", Mlp), ("attention", Attention)])
+@pytest.mark.parametrize("form", ["", "dense "])
+def test_a_rank_reads_the_bytes_of_its_parts_alone(found: Any, file: str, kind: Any, form: str) -> None:
+    expected = sparse(kind, True)(tokens()).detach()
+    for rank in found[1]:
+        got = rank[f"load {form}{file}"]
+        close(torch, got["y"], expected, 0.02)
+        assert got["read"] == got["held"]
+        # Headers, and the first bytes of arrays, which tell what they are.
+        assert got["read"] < got["from disk"] < got["read"] + 60_000
+
+
+def test_files_that_do_not_fit_are_refused(found: Any) -> None:
+    assert case(found, "load wrong").startswith(
+        "ValueError: wrong.safetensors: 0.weight does not keep 2:4: 2:4 allows 2 non-zeros in each group of 4"
+    )
+    lacking = "without 0.gate_proj.weight.values and no 0.gate_proj.weight: is it another model's?"
+    assert case(found, "load lacking").endswith(lacking)
+
+
+def test_each_rank_has_some_experts(found: Any) -> None:
+    pytest.importorskip("transformers")
+    count, _ = found
+    if count == 4:
+        assert "each rank has an expert, got 5 experts for 4 ranks" in case(found, "experts")
+        return
+    made = ranks.sparse_experts()
+    expected, got = ranks.step_experts(made, "cpu"), case(found, "experts")
+    for key in expected:
+        close(torch, got[key], expected[key], 0.02)
+    assert torch.equal(got["dense"], made[0].down_proj.dense())
+    assert set(got["placed"].values()) == {"(Shard(dim=0),)"}
+    assert "ExpertParallel divides a layer of experts with sparse weights, got Mlp" in case(found, "no experts")
 
 
 def test_errors_say_what_to_do(found: Any) -> None:
