@@ -226,9 +226,7 @@ class MemberRows(SparseWeight):
             self.shape[0], self.shape[1], self.pattern, device="meta", dtype=self.dtype, requires_grad=trains
         )
         with torch.inference_mode(False), torch.no_grad():
-            values, indices = (
-                self.joint.whole(_flat(x).clone(), self.part) for x in (self.values, self.indices)
-            )
+            values, indices = (self.joint.whole(_flat(x).clone(), self.part) for x in (self.values, self.indices))
             made.values = nn.Parameter(values, made.values.requires_grad)
             made.indices = nn.Parameter(indices, False)
             if self.scale is not None:

@@ -37,7 +37,7 @@ def part_of(x: Any) -> Any:
 
 
 def beside(like: Any, part: Tensor, shape: Sequence[int]) -> Tensor:
-    """This rank's part of a tensor of this shape, placed as another tensor is; the part itself if that one is plain."""
+    """The part of this rank of a tensor of this shape, placed as another tensor is; the part itself if that one is plain."""
     if not is_placed(like):
         return part
     tensors: Any = sys.modules["torch.distributed.tensor"]
@@ -74,7 +74,7 @@ def own_part(layer: Any) -> Any:
     if not is_placed(layer.weight):
         return layer
     rows, columns = part_of(layer.weight).shape
-    made = nn.Linear(columns, rows, layer.bias is not None, device="meta")
+    made: Any = nn.Linear(columns, rows, layer.bias is not None, device="meta")
     made.weight = nn.Parameter(part_of(layer.weight), layer.weight.requires_grad)
     made.bias = None if layer.bias is None else nn.Parameter(part_of(layer.bias), layer.bias.requires_grad)
     return made
@@ -101,9 +101,7 @@ def undivided(name: str, weight: Any, pattern: Pattern) -> str | None:
     sharding: Any = importlib.import_module("louver.torch.parallel.sharding")
     for axis, placement in enumerate(weight.placements):
         try:
-            sharding.check_division(
-                name, weight.shape, pattern, weight.dtype, placement, weight.device_mesh.size(axis)
-            )
+            sharding.check_division(name, weight.shape, pattern, weight.dtype, placement, weight.device_mesh.size(axis))
         except ValueError as error:
             return str(error)
     return None

@@ -173,7 +173,9 @@ def settled(found: Any) -> Any:
 
 
 def placements(made: Any) -> dict[str, str]:
-    return {name: str(tuple(each.placements)) for name, each in made.state_dict().items() if hasattr(each, "placements")}
+    return {
+        name: str(tuple(each.placements)) for name, each in made.state_dict().items() if hasattr(each, "placements")
+    }
 
 
 def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:

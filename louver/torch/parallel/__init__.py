@@ -1,7 +1,7 @@
 """Sparse layers on several ranks: styles for `torch.distributed.tensor.parallel.parallelize_module`, and loading of parts.
 
-    plan = {"layers.*.mlp.up_proj": ColwiseParallel(), "layers.*.mlp.down_proj": RowwiseParallel()}
-    parallelize_module(model, mesh, plan)
+plan = {"layers.*.mlp.up_proj": ColwiseParallel(), "layers.*.mlp.down_proj": RowwiseParallel()}
+parallelize_module(model, mesh, plan)
 """
 
 from louver.torch.parallel.experts import ExpertParallel

@@ -74,7 +74,7 @@ class Layout:
         return x if x.placements == (placed,) else x.redistribute(placements=[placed])
 
     def enter(self, x: Any) -> Tensor:
-        """This rank's part of x [..., K] for the product."""
+        """The part of this rank of x [..., K], for the product."""
         x = self.given(x)
         (placed,) = x.placements
         # A rank with some of the rows has a part of the gradient of x.

@@ -6,6 +6,7 @@ row. A sparse weight is read from Louver's arrays, or from a dense weight with z
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -65,29 +66,26 @@ def load_(model: nn.Module, path: str | os.PathLike[str]) -> int:
     Raises ValueError, before anything is changed, for names that the checkpoint lacks, for other shapes and types and for
     parameters without memory; later for a dense weight that does not keep the pattern of its layer.
     """
-    arrays, pieces = _arrays(path), dict(_pieces(model))
-    jobs = [(name, owner, tensor, _found(name, owner, tensor, arrays)) for name, (owner, tensor) in pieces.items()]
-    read = 0
-    weights: dict[int, tuple[SparseWeight, str, dict[str, Tensor]]] = {}
-    for name, owner, tensor, stored in jobs:
-        if isinstance(owner, SparseWeight):
-            prefix, _, field = name.rpartition(".")
-            _, _, found = weights.setdefault(id(owner), (owner, prefix, {}))
-            if field in found:
-                continue
-            if f"{prefix}.{field}" in arrays:
-                found[field] = _part(stored, tensor)
-                read += found[field].nbytes
-            elif field == "values":
-                found["values"], found["indices"], size = _of_dense(prefix, owner, tensor, stored)
+    arrays, read = _arrays(path), 0
+    jobs = [
+        (prefix, owner, {name: (each, _found(f"{prefix}{name}", owner, each, arrays)) for name, each in own.items()})
+        for prefix, owner, own in _owners(model)
+    ]
+    for prefix, owner, own in jobs:
+        parts: dict[str, Tensor] = {}
+        for name, (tensor, stored) in own.items():
+            if stored.entry.shape == tuple(tensor.shape):
+                parts[name] = _part(stored, tensor)
+                read += parts[name].nbytes
+            elif name == "values" and isinstance(owner, SparseWeight):
+                parts["values"], parts["indices"], size = _of_dense(prefix[:-1], owner, tensor, stored)
                 read += size
-        else:
-            part = _part(stored, tensor)
-            read += part.nbytes
-            with torch.no_grad():
-                part_of(tensor).copy_(part)
-        if isinstance(owner, SparseWeight) and len(found) == len(owner.state_dict()):
-            _fill(*weights.pop(id(owner)))
+        if isinstance(owner, SparseWeight):
+            _fill(owner, prefix[:-1], parts)
+            continue
+        with torch.no_grad():
+            for name, part in parts.items():
+                part_of(own[name][0]).copy_(part)
     return read
 
 
@@ -100,44 +98,51 @@ def _arrays(path: str | os.PathLike[str]) -> dict[str, Stored]:
     return found
 
 
-def _pieces(model: nn.Module) -> Iterator[tuple[str, tuple[nn.Module, Any]]]:
-    """What is to be filled, by its name: the module that has it, and the tensor."""
+def _owners(model: nn.Module) -> Iterator[tuple[str, nn.Module, dict[str, Any]]]:
+    """The modules with something to fill: the start of its names, and each by its own name."""
     seen: set[int] = set()
-    for prefix, module in model.named_modules():
+    for place, module in model.named_modules():
         if isinstance(module, SparseWeight):
-            own: Mapping[str, Any] = module.state_dict()
+            # A member of a joined weight has its rows there, and the joined weight nothing.
+            own: dict[str, Any] = dict(module.state_dict())
         else:
-            own = {**module._parameters, **module._buffers}  # pyright: ignore[reportPrivateUsage]
-            own = {
-                name: each
-                for name, each in own.items()
-                if each is not None and name not in module._non_persistent_buffers_set  # pyright: ignore[reportPrivateUsage]
-            }
-        for name, tensor in own.items():
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield f"{prefix}.{name}" if prefix else name, (module, tensor)
+            kept = {**module._parameters, **module._buffers}
+            own = {name: each for name, each in kept.items() if name not in module._non_persistent_buffers_set}
+        own = {name: each for name, each in own.items() if each is not None and id(each) not in seen}
+        seen |= {id(each) for each in own.values()}
+        if own:
+            yield f"{place}." if place else "", module, own
 
 
 def _found(name: str, owner: nn.Module, tensor: Any, arrays: Mapping[str, Stored]) -> Stored:
     """The array of a parameter, or the dense one of a sparse weight. Raises ValueError for none, and for another one."""
     if tensor.is_meta:
-        raise ValueError(f"parameters to fill have memory, got {name} on the meta device: call to_empty(device=…) first")
+        raise ValueError(
+            f"parameters to fill have memory, got {name} on the meta device: call to_empty(device=…) first"
+        )
     prefix = name.rpartition(".")[0]
     own = arrays.get(name)
     sparse = isinstance(owner, SparseWeight)
     stored = own or (arrays.get(prefix) if sparse else None)
     if stored is None:
         dense = f" and no {prefix}" if sparse else ""
-        raise ValueError(f"a checkpoint to load has every parameter, got one without {name}{dense}: is it another model's?")
+        raise ValueError(
+            f"a checkpoint to load has every parameter, got one without {name}{dense}: is it another model's?"
+        )
     shape = list(tensor.shape if own is not None else owner.shape)  # pyright: ignore[reportArgumentType]
     kind = _TYPES.get(stored.entry.dtype)
     if list(stored.entry.shape) != shape or kind is None:
-        raise ValueError(f"{name} is {tensor.dtype} of shape {shape}, got {stored.entry.dtype} of {list(stored.entry.shape)}")
+        raise ValueError(
+            f"{name} is {tensor.dtype} of shape {shape}, got {stored.entry.dtype} of {list(stored.entry.shape)}"
+        )
     same = kind == tensor.dtype or (not sparse and kind.is_floating_point and tensor.is_floating_point())
     if own is not None and not same:
         raise ValueError(f"{name} is {tensor.dtype}, got {kind} in the checkpoint: convert the model first")
-    if own is not None and isinstance(owner, SparseWeight) and stored.pattern not in (None, Pattern.parse(owner.pattern)):
+    if (
+        own is not None
+        and isinstance(owner, SparseWeight)
+        and stored.pattern not in (None, Pattern.parse(owner.pattern))
+    ):
         raise ValueError(f"{name} keeps {owner.pattern}, got {stored.pattern} in the checkpoint")
     if own is None and isinstance(owner, SparseWeight) and (owner.scale is not None or isinstance(owner, SparseStack)):
         raise ValueError(
@@ -148,7 +153,7 @@ def _found(name: str, owner: nn.Module, tensor: Any, arrays: Mapping[str, Stored
 
 
 def _part(stored: Stored, like: Any) -> Tensor:
-    """This rank's part of an array, placed as another tensor is. On the host."""
+    """The part of this rank of an array, placed as another tensor is. On the host."""
     shape = stored.entry.shape
     ranges = [(0, size) for size in shape]
     if is_placed(like):
@@ -187,7 +192,9 @@ def _read(stored: Stored, ranges: list[tuple[int, int]]) -> Tensor:
 
 def _fill_bytes(file: RegularFile, offset: int, into: memoryview) -> None:
     if file.read_into(offset, into) != len(into):
-        raise FormatError(f"{file.path}: the file ended inside an array: it is truncated, or was changed while it was read")
+        raise FormatError(
+            f"{file.path}: the file ended inside an array: it is truncated, or was changed while it was read"
+        )
 
 
 def _of_dense(prefix: str, owner: SparseWeight, values: Any, stored: Stored) -> tuple[Tensor, Tensor, int]:

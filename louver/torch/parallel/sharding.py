@@ -30,9 +30,7 @@ __all__ = ["check_division", "columns_unit", "divided", "placed"]
 def columns_unit(pattern: Pattern, dtype: torch.dtype) -> int:
     """The columns at whose multiples a weight is divided along K: their values fill 16 bytes, their indices whole bytes."""
     bits = 4 if pattern in NIBBLE_CODES else index_bits(pattern) * pattern.n
-    groups = math.lcm(
-        ROW_ALIGNMENT // math.gcd(ROW_ALIGNMENT, pattern.n * dtype.itemsize), 8 // math.gcd(8, bits)
-    )
+    groups = math.lcm(ROW_ALIGNMENT // math.gcd(ROW_ALIGNMENT, pattern.n * dtype.itemsize), 8 // math.gcd(8, bits))
     return groups * pattern.m
 
 
@@ -82,7 +80,7 @@ def divided(x: Tensor, mesh: DeviceMesh, placement: Placement, source: int | Non
 
 
 def placed(part: Tensor, mesh: DeviceMesh, placement: Placement, shape: Sequence[int]) -> DTensor:
-    """This rank's part of a tensor of this shape."""
+    """The part of this rank of a tensor of this shape."""
     return DTensor.from_local(
         part, mesh, [placement], run_check=False, shape=torch.Size(shape), stride=strides(tuple(shape))
     )
