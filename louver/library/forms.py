@@ -252,13 +252,13 @@ class RowLists(Form):
         if self._by_host(s):
             _derive_on_host(self, s, to, stream)
             return
-        place, indices = (to, list_pitch(s.kept)), view(s.indices).address
+        place, indices = (to, list_pitch(s.kept)), view(s.indices)
         _derive_checked(
             self,
             s,
             to,
             stream,
-            lambda counters: lists_into(indices, s.pattern, _matrices(s), self.rows, place, counters),
+            lambda counters: lists_into(indices.address, s.pattern, _matrices(s), self.rows, place, counters),
         )
 
     def _by_host(self, s: SparseTensor) -> bool:
@@ -283,13 +283,13 @@ class Picks(Form):
         return picked(as_stored(s), self.step)
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        indices = view(s.indices).address
+        indices = view(s.indices)
         _derive_checked(
             self,
             s,
             to,
             stream,
-            lambda counters: picks_into(indices, s.pattern, _matrices(s), self.step, to, counters),
+            lambda counters: picks_into(indices.address, s.pattern, _matrices(s), self.step, to, counters),
         )
 
 
@@ -432,7 +432,8 @@ def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
         values = view(s.values)
         return DeviceForm(form, values.address, form.nbytes(s), ordinal, s.values)
     if s.device is not None:
-        wait_for_stream(ordinal, view(s.indices).stream or 0, "waiting for the arrays of a sparse tensor")
+        for array in (s.values, s.indices):
+            wait_for_stream(ordinal, view(array).stream or 0, "waiting for the arrays of a sparse tensor")
     give_back(ordinal)
     buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
     _write(form, s, buffer)
@@ -507,9 +508,10 @@ def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
 
 def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int], stream: int) -> None:
     """Write the metadata of a tensor on a device by a streaming kernel, and wait for the kernel."""
-    indices = view(s.indices).address
+    # The view keeps indices alive that are made for it.
+    indices = view(s.indices)
     _derive_checked(
-        form, s, words[1], stream, lambda counters: prepack_into(indices, _matrices(s), element, words, counters)
+        form, s, words[1], stream, lambda counters: prepack_into(indices.address, _matrices(s), element, words, counters)
     )
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from math import prod
 
 from louver.compile.plan.register_tiles import AnySchedule
@@ -57,6 +58,13 @@ class TensorState:
     def forms(self) -> list[DeviceForm]:
         """All forms on devices."""
         return list(self._forms.values())
+
+    def take(self, forms: Iterable[DeviceForm]) -> None:
+        """Read these forms of the tensor, and make no others in their place."""
+        with self._lock:
+            for form in forms:
+                self._forms[form.form, form.ordinal] = form
+                self.copies_values |= form.form.of_values and form.form != Values()
 
     def lend(self, other: TensorState) -> None:
         """Let the state of another tensor on the same GPU, with equal indices, pattern, shape and element type, read

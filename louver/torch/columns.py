@@ -15,10 +15,13 @@ from louver.formats.rows import Windows
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.library.streaming.launches import COUNTER_BYTES, Stored, dense_into
 from louver.runtime.arrays import view
+from louver.torch.packed import can_pack, is_packed, natural, packed_form
 
 
 def check_arrays(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> None:
-    """Raises ValueError unless `values` and `indices` are those of a matrix [rows, size] that keeps `pattern`."""
+    """Raises ValueError unless `values` and `indices`, natural or packed, are those of a matrix [rows, size] that keeps
+    `pattern`.
+    """
     if values.dim() != 2:
         raise ValueError(f"values are [rows, kept], got shape {list(values.shape)}")
     groups, rows = pattern.groups(size), values.shape[0]
@@ -28,10 +31,14 @@ def check_arrays(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -
         )
     windows = windows_of(rows, size, pattern)
     expected = [windows.count, index_bytes(pattern, groups, windows.height)]
-    if indices.dtype != torch.uint8 or list(indices.shape) != expected:
+    forms = [(torch.uint8, expected)]
+    if is_packed(indices) and can_pack(rows, size, str(pattern), values.dtype):
+        forms.append(packed_form(rows, size, values.dtype))
+    if (indices.dtype, list(indices.shape)) not in forms:
+        texts = [f"{str(dtype).removeprefix('torch.')} of shape {shape}" for dtype, shape in forms]
         raise ValueError(
-            f"indices of {pattern} for a weight [{rows}, {size}] are uint8 of shape {expected}, got {indices.dtype} of shape "
-            f"{list(indices.shape)}"
+            f"indices of {pattern} for a weight [{rows}, {size}] are {', or packed '.join(texts)}, got {indices.dtype} of "
+            f"shape {list(indices.shape)}"
         )
 
 
@@ -42,6 +49,7 @@ def windows_of(rows: int, size: int, pattern: Pattern) -> Windows:
 
 def columns(indices: Tensor, pattern: Pattern, rows: int, size: int) -> Tensor:
     """The column of each stored value: int64 [rows, kept]. Columns from `size` on belong to the filled last group."""
+    indices = natural(indices, rows, size)
     windows = windows_of(rows, size, pattern)
     groups, height, first = windows.groups, windows.height, pattern.levels[0]
     split = index_bytes(first, groups)
@@ -58,6 +66,7 @@ def expanded(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Te
     """The dense matrix [rows, size] of the stored values. Nothing waits for a GPU."""
     check_arrays(values, indices, pattern, size)
     rows = values.shape[0]
+    indices = natural(indices, rows, size)
     if values.is_cuda and _has_kernel(values, indices, pattern):
         return _by_kernel(values, indices, pattern, size)
     bits = _bits(values)

@@ -31,9 +31,11 @@ from louver.formats.dtypes import element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
+from louver.library.forms import DeviceForm, Metadata
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.torch.columns import check_arrays
+from louver.torch.packed import RebuiltIndices, is_packed, natural
 
 DEVICES: Final = ("cpu", "cuda")
 """The types of devices that hold sparse weights."""
@@ -157,6 +159,19 @@ class Cores:
         for tensor in self.find(values, indices):
             tensor.derived.of(TensorState).rewrite(tensor)
 
+    def move(self, values: Tensor, before: Tensor, after: Tensor) -> None:
+        """Go on with the forms of a weight whose indices were packed and are natural codes in new memory now. Captured
+        graphs read these forms, so the words stay alive.
+        """
+        for key, core in self._beside(before.data_ptr()):
+            if key[1] == values.data_ptr():
+                forms = [
+                    replace(form, memory=before.detach()) if form.address == before.data_ptr() else form
+                    for form in core.state.forms()
+                ]
+                pattern, size, gated, entries = key[5:]
+                self.core(values, after, pattern, size, gated=gated, entries=entries).state.take(forms)
+
     def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
         """The kept tensors that lie at the addresses of these arrays."""
         places = (indices.data_ptr(), values.data_ptr())
@@ -210,7 +225,7 @@ def core_of(
 ) -> SparseTensor:
     """Louver's tensor [rows, size] of plain tensors, for products at once: it does not keep their memory alive.
 
-    values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files.
+    values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files, or packed (`louver.torch.packed`).
     gated: whether the rows are a pair of `louver.gated`, by turns.
     entries: if it is not 0, the rows are a batch of so many weights, and the tensor is [entries, rows / entries, size].
 
@@ -222,6 +237,7 @@ def core_of(
 
 def fresh(values: Tensor, indices: Tensor, pattern: str, size: int, entries: int = 0) -> SparseTensor:
     """Louver's tensor of plain tensors, with forms of its own. It keeps the memory of arrays on a GPU alive."""
+    indices = natural(indices, values.shape[0], size)
     host = values.device.type == "cpu"
     parts: list[Any] = [view(x.detach().clone()).to_numpy() if host else x.detach() for x in (values, indices)]
     shape = _shape(values.shape[0], size, entries)
@@ -247,13 +263,22 @@ def _tensor(
             "load it if it has no data"
         )
     kind = GatedTensor if gated else SparseTensor
+    rows = values.shape[0]
     if values.device.type == "cpu":
         # Not views: a storage that NumPy sees can no longer be freed by `resize_`, as FSDP does.
-        arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, indices)]
+        codes = natural(indices, rows, size)
+        arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, codes)]
     else:
         arrays = [replace(view(x.detach()), owner=None) for x in (values, indices)]
-    shape = _shape(values.shape[0], size, entries)
+    words = arrays[1] if is_packed(indices) and values.is_cuda else None
+    if words is not None:
+        arrays[1] = RebuiltIndices(indices, rows, size)
+    shape = _shape(rows, size, entries)
     made = kind(pattern, element_type(values.dtype), shape, len(shape) - 1, *arrays)
+    if words is not None:
+        # Packed indices are what products read.
+        form = DeviceForm(Metadata(), words.address, indices.nbytes, values.get_device(), words)
+        made.derived.of(TensorState).take([form])
     return made, made.values is not arrays[0]
 
 

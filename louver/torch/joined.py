@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
+from louver.isa.fragments import ROWS
 from louver.torch.columns import windows_of
 from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
+from louver.torch.packed import is_packed
 from louver.torch.placed import beside, is_placed, local, part_of
 
 
@@ -51,7 +53,7 @@ class JoinedWeight(SparseWeight):
 
     def take_(self, weights: Sequence[SparseWeight], layout: Any) -> None:
         """Become the weight of these layers."""
-        first, shapes = weights[0], [self.values.shape, self.indices.shape]
+        first, shapes = weights[0], [self.values.shape, self.places.shape]
         self.layout, self.whole_sizes = layout, tuple(each.shape[0] for each in weights)
         self.sizes = tuple(part_of(each.values).shape[0] for each in weights)
         with torch.inference_mode(False), torch.no_grad():
@@ -66,7 +68,7 @@ class JoinedWeight(SparseWeight):
                 for arrays, shape in zip(
                     (
                         _list(part_of(each.values) for each in weights),
-                        _list(part_of(each.indices) for each in weights),
+                        _list(part_of(each.natural()) for each in weights),
                     ),
                     shapes,
                     strict=True,
@@ -78,6 +80,8 @@ class JoinedWeight(SparseWeight):
             if scales:
                 scale = beside(first.values, torch.cat(scales), shapes[0][:1])
                 self.quantized_(self.values, scale, first.dense_dtype)
+        if any(is_packed(each.places) for each in weights):
+            self.pack_()
         self.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
 
     def __call__(self) -> dict[str, Tensor | None]:
@@ -90,13 +94,20 @@ class JoinedWeight(SparseWeight):
         return super().__call__()
 
     def rows(self, x: Tensor, part: int) -> Tensor:
-        """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]."""
+        """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]; of packed
+        indices, blocks of rows.
+        """
+        if x.dim() > 2:
+            return x[sum(self.sizes[:part]) // ROWS : sum(self.sizes[: part + 1]) // ROWS]
         if self.by_turns:
             return x.view(-1, len(self.sizes), GATE_ROWS, x.shape[1])[:, part]
         count = sum(self.sizes)
         height = 1 if x.shape[0] == count else windows_of(count, self.shape[1], Pattern.parse(self.pattern)).height
         begin, end = (-(-sum(self.sizes[:before]) // height) for before in (part, part + 1))
         return x[begin:end]
+
+    def _can_pack(self) -> bool:
+        return super()._can_pack() and not any(size % ROWS for size in self.sizes)
 
     def scale_of(self, part: int) -> Tensor | None:
         return None if self.scale is None else part_of(self.scale).split(self.sizes)[part]
@@ -207,6 +218,22 @@ class MemberRows(SparseWeight):
         return self.joint.rows(part_of(self.joint.indices), self.part)
 
     @property
+    def places(self) -> Tensor:
+        # Blocks of packed indices have rows of both layers by turns.
+        return self.natural() if self.joint.by_turns else self.joint.rows(part_of(self.joint.places), self.part)
+
+    def natural(self) -> Tensor:
+        return self.joint.rows(part_of(self.joint.natural()), self.part)
+
+    def pack_(self) -> MemberRows:
+        self.joint.pack_()
+        return self
+
+    def unpack_(self) -> MemberRows:
+        self.joint.unpack_()
+        return self
+
+    @property
     def scale(self) -> Tensor | None:
         return self.joint.scale_of(self.part)
 
@@ -215,7 +242,8 @@ class MemberRows(SparseWeight):
         return self.joint.dense_dtype
 
     def _arrays(self) -> Iterator[tuple[str, Tensor]]:
-        yield from (("values", self.values), ("indices", self.indices))
+        """To read them: indices may be a copy."""
+        yield from (("values", self.values), ("indices", self.natural()))
         if self.scale is not None:
             yield "scale", self.scale
 
@@ -226,19 +254,21 @@ class MemberRows(SparseWeight):
             self.shape[0], self.shape[1], self.pattern, device="meta", dtype=self.dtype, requires_grad=trains
         )
         with torch.inference_mode(False), torch.no_grad():
-            values, indices = (self.joint.whole(_flat(x).clone(), self.part) for x in (self.values, self.indices))
+            values, indices = (self.joint.whole(_flat(x).clone(), self.part) for x in (self.values, self.natural()))
             made.values = nn.Parameter(values, made.values.requires_grad)
             made.indices = nn.Parameter(indices, False)
             if self.scale is not None:
                 scale = self.joint.whole(self.scale.clone(), self.part)
                 made.quantized_(made.values, scale, self.dense_dtype)
+        if is_packed(self.joint.places):
+            made.pack_()
         return made
 
     def dense(self) -> Tensor:
         return (
             self.separate().dense()
             if self.scale is not None or is_placed(self.joint.values)
-            else OPS.dense(_flat(self.values), _flat(self.indices), self.shape[1], self.pattern)
+            else OPS.dense(_flat(self.values), _flat(self.natural()), self.shape[1], self.pattern)
         )
 
     def refresh_(self) -> MemberRows:
@@ -247,10 +277,14 @@ class MemberRows(SparseWeight):
 
     def copy_(self, other: SparseWeight) -> MemberRows:
         self.check_like(other)
+        codes, was_packed = other.natural(), is_packed(self.joint.places)
+        self.unpack_()
         with torch.no_grad():
             for name, mine in self._arrays():
-                mine.copy_(part_of(getattr(other, name)).reshape(mine.shape))
-        return self.refresh_()
+                given = codes if name == "indices" else getattr(other, name)
+                mine.copy_(part_of(given).reshape(mine.shape))
+        self.refresh_()
+        return self.pack_() if was_packed else self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, mine in self._arrays():
@@ -268,6 +302,8 @@ class MemberRows(SparseWeight):
         error_msgs: list[str],
     ) -> None:
         known: set[str] = set()
+        was_packed = is_packed(self.joint.places)
+        self.unpack_()
         for name, mine in self._arrays():
             key = prefix + name
             known.add(key)
@@ -286,6 +322,11 @@ class MemberRows(SparseWeight):
         if strict:
             unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in known)
         self.refresh_()
+        if was_packed:
+            try:
+                self.pack_()
+            except ValueError as error:
+                error_msgs.append(f"{prefix}indices: {error}")
 
 
 def _list(tensors: Iterable[Tensor]) -> list[Tensor]:

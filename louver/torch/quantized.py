@@ -82,7 +82,7 @@ def _unfit(weight: Any, element: str) -> str | None:
 
 
 def _nbytes(weight: Any) -> int:
-    return weight.values.nbytes + weight.indices.nbytes + (0 if weight.scale is None else weight.scale.nbytes)
+    return weight.values.nbytes + weight.natural().nbytes + (0 if weight.scale is None else weight.scale.nbytes)
 
 
 def _row(layer: Layer, reason: str | None, before: int, to: str) -> Row:

@@ -27,7 +27,7 @@ from louver.torch.gain import Apart, Gain, Together, element_of, measure, measur
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import offending
 from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
-from louver.torch.linear import SparseLinear
+from louver.torch.linear import SparseLinear, pack_on_gpus_
 from louver.torch.placed import own_part, part_of, summed, undivided
 from louver.torch.report import Report, Row
 
@@ -53,6 +53,9 @@ def compress_(
     skip: names of layers to leave, with `*` and `?` as in file names.
     force: swap without timing, also on a CPU, where the reference path is slow: for tests, and to make files.
 
+    On a GPU, the indices of 2:4 weights are kept in the order in which products read them alone, see `SparseWeight.pack_`:
+    `indices` and `state_dict` give natural ones.
+
     No dense copy is kept: memory peaks at the dense model and one sparse weight. `decompress_` gives equal weights; a
     -0.0 in a pruned place becomes +0.0, which the report counts. Parameters of swapped layers are new objects: make
     optimizers afterwards. Returns a report with the reason for each layer.
@@ -75,6 +78,7 @@ def compress_(
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
         said = join_(blocks) | fuse_stacks_(model)
+        pack_on_gpus_(model)
     describe(model)
     return Report(tuple(_with(row, said.get(row.name)) for row in rows))
 

@@ -21,7 +21,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.blocks import join_, joinable
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.layers import is_hooked, sparse_layers, swappable
-from louver.torch.linear import SparseWeight
+from louver.torch.linear import SparseWeight, pack_on_gpus_
 from louver.torch.loading import Loading
 from louver.torch.swap import PATTERNS
 
@@ -148,6 +148,7 @@ class LouverQuantizer(_Quantizer):
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
         join_(joinable(model))
         fuse_stacks_(model)
+        pack_on_gpus_(model)
         return describe_(model)
 
 

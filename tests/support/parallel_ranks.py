@@ -327,6 +327,16 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
 
         return parallelize_module(dense(Mlp), mesh, {"0": mine.ExpertParallel()})
 
+    def packed() -> Any:
+        from louver.torch.linear import SparseWeight
+
+        made = sparse(Attention).to(device)
+        for each in made.modules():
+            if isinstance(each, SparseWeight):
+                each.pack_()
+        with torch.no_grad():
+            return {"y": shared(made, mesh)(tokens().to(device))}
+
     def wrong() -> Any:
         import louver.torch.parallel as mine
 
@@ -344,6 +354,7 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         "load dense attention": lambda: loaded("attention-dense", Attention),
         "experts": experts,
         "no experts": no_experts,
+        "packed": packed,
         "load wrong": wrong,
         "load lacking": lacking,
         "columns.even": lambda: column(72),

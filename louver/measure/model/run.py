@@ -199,7 +199,9 @@ def held_bytes(model: Stack) -> int:
         if isinstance(weight, SparseWeight) and dict(weight.named_parameters()):
             total += sum(each.nbytes for each in weight.parameters())
             found = [kept for values, indices, _ in weight.tensors() for kept in cores().find(values, indices)]
+            # Products read values, and packed indices, in place.
+            places = {each.data_ptr() for each in weight.parameters()}
             for kept in {id(each): each for each in found}.values():
                 forms = kept.derived.of(TensorState).forms()
-                total += sum(form.nbytes for form in forms if form.memory is not kept.values)
+                total += sum(form.nbytes for form in forms if form.address not in places)
     return total

@@ -39,7 +39,7 @@ def divide_member(name: str, rows: MemberRows, layout: Layout, source: int | Non
     joint.waiting[rows.part] = layout
     if len(joint.waiting) < len(joint.sizes):
         return
-    joint.refresh_()
+    joint.unpack_().refresh_()
     parts: list[Any] = []
     for part in range(len(joint.sizes)):
         weight = MemberRows(joint, part).separate()

@@ -74,7 +74,7 @@ def _divide(style: Any, layer: SparseLinear, mesh: DeviceMesh, placement: Placem
     else:
         check_undivided(name, weight)
         check_division(name, weight.shape, Pattern.parse(weight.pattern), weight.dtype, placement, mesh.size())
-        weight.refresh_()
+        weight.unpack_().refresh_()
         for each in ("values", "indices"):
             setattr(weight, each, divided(getattr(weight, each), mesh, placement, style.src_data_rank))
         if weight.scale is not None:

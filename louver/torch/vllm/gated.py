@@ -70,7 +70,7 @@ def by_turns(weight: SparseWeight) -> SparseWeight | None:
     made = SparseWeight(rows, columns, weight.pattern, device="meta", dtype=weight.dtype, requires_grad=False)
     with torch.inference_mode(False), torch.no_grad():
         arrays = (
-            x.unflatten(0, (2, -1, GATE_ROWS)).transpose(0, 1).flatten(0, 2) for x in (weight.values, weight.indices)
+            x.unflatten(0, (2, -1, GATE_ROWS)).transpose(0, 1).flatten(0, 2) for x in (weight.values, weight.natural())
         )
         made.values, made.indices = (nn.Parameter(x.contiguous(), False) for x in arrays)
         if weight.scale is not None:

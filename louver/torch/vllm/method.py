@@ -91,7 +91,10 @@ class LouverLinearMethod(_linear.LinearMethodBase):
         held: Held | None = getattr(layer, "louver", None)
         first = held is None
         if held is None:
-            held = layer.louver = Held(self.config.choose(self.prefix, w, getattr(layer, "bias", None), codes, scale))
+            weight = self.config.choose(self.prefix, w, getattr(layer, "bias", None), codes, scale)
+            held = layer.louver = Held(weight)
+            if weight is not None and w.is_cuda:
+                weight.pack_()
         elif held.weight is not None:
             self._reload(held, held.weight, w, codes, scale)
         if held.weight is None:
@@ -113,7 +116,7 @@ class LouverLinearMethod(_linear.LinearMethodBase):
         return multiply(
             x,
             weight.values,
-            weight.indices,
+            weight.places,
             bias,
             weight.pattern,
             scale=weight.scale,
@@ -133,6 +136,8 @@ class LouverLinearMethod(_linear.LinearMethodBase):
         turned = None if gated is None or weight is None else by_turns(weight)
         if gated is None or turned is None:
             return False
+        if turned.values.is_cuda:
+            turned.pack_()
         layer.louver = Held(turned, gated)
         setattr(block, gated.child, nn.Identity())
         return True

@@ -158,6 +158,10 @@ def test_compress_keeps_placements(found: Any, name: str, kind: Any, joined: boo
     assert got["placements"].keys() == made.state_dict().keys()
 
 
+def test_packed_indices_become_natural_when_they_are_divided(found: Any) -> None:
+    close(torch, case(found, "packed")["y"], sparse(Attention)(tokens()), 0.02)
+
+
 def test_sequence_parallel(found: Any) -> None:
     x = tokens().repeat(2, 1)
     close(torch, case(found, "sequence")["y"], sparse(Mlp)(x), 0.02)

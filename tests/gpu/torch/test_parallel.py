@@ -16,7 +16,18 @@ pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this need
 from support import parallel_ranks as ranks  # noqa: E402
 from support.parallel_ranks import Attention, Mlp, sparse, step, tokens  # noqa: E402
 
-NAMES = ("columns.odd", "columns.even", "rows.even", "mlp", "attention", "e4m3 first", "already", "load mlp", "verify")
+NAMES = (
+    "columns.odd",
+    "columns.even",
+    "rows.even",
+    "mlp",
+    "attention",
+    "e4m3 first",
+    "already",
+    "load mlp",
+    "verify",
+    "packed",
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +67,11 @@ def test_quantized(found: Any) -> None:
         expected = made(tokens().cuda()).cpu()
     for rank in found:
         close(torch, rank["e4m3 first"]["inference"], expected, 0.06)
+
+
+def test_packed(found: Any) -> None:
+    expected = sparse(Attention).cuda()(tokens().cuda()).detach().cpu()
+    assert all(close(torch, rank["packed"]["y"], expected, 0.02) is None for rank in found)
 
 
 def test_loaded_parts(found: Any) -> None:
