@@ -148,7 +148,7 @@ def runs(block: Any, reduce: Reduction, x: Tensor, graph: bool) -> Callable[[], 
         return lambda: reduce(block(x))
     torch.cuda.synchronize()
     captured = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(captured):
+    with torch.cuda.graph(captured, capture_error_mode="thread_local"):
         y = reduce(block(x))
 
     def replay() -> Tensor:
