@@ -128,7 +128,9 @@ def _blank(original: type[nn.Module], plan: Plan) -> JoinedBlock:
 # --- what can be joined ------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What layers of one weight have in common. trains: whether the weight requires grad."""
+    """What layers of one weight have in common. trains: whether the weight requires grad. layout: of layers on several
+    ranks.
+    """
 
     columns: int
     dtype: torch.dtype
@@ -137,6 +139,7 @@ class Fact:
     trains: bool
     bias: tuple[torch.dtype, torch.device] | None
     dense_dtype: torch.dtype | None = None
+    layout: Any = None
 
     def differs(self, other: Fact) -> bool:
         """Whether two layers cannot be one. A bias may be missing."""
@@ -195,7 +198,9 @@ def _facts(block: Any, patterns: Mapping[int, str] | None) -> Iterator[tuple[str
             pattern = patterns.get(id(child)) if isinstance(child, nn.Linear) else None
         elif sparse:
             pattern = child.weight.pattern
-        if pattern is not None:
+        layout = getattr(child, "layout", None)
+        # Sums of parts of K are not rows of one product.
+        if pattern is not None and not (layout is not None and layout.sums):
             weight: Any = child.weight
             bias: Any = child.bias
             yield (
@@ -208,6 +213,7 @@ def _facts(block: Any, patterns: Mapping[int, str] | None) -> Iterator[tuple[str
                     weight.values.requires_grad if sparse else weight.requires_grad,
                     None if bias is None else (bias.dtype, bias.device),
                     weight.dense_dtype if sparse else None,
+                    layout,
                 ),
             )
 
@@ -283,8 +289,9 @@ def _pair(block: Any, facts: Mapping[str, Fact], places: Mapping[int, int]) -> P
     rows = [block._modules[name].out_features for name in names]
     if first.differs(second) or rows[0] != rows[1]:
         raise NotJoinedError("gate and up differ in shape, type, device, pattern or training")
-    if rows[0] % GATE_ROWS:
-        raise NotJoinedError(f"{rows[0]} rows are no multiple of {GATE_ROWS}")
+    turn = GATE_ROWS if first.layout is None else GATE_ROWS * first.layout.mesh.size()
+    if rows[0] % turn:
+        raise NotJoinedError(f"{rows[0]} rows are no multiple of {turn}")
     if not has_kernels("gated products", first.pattern, element_type(first.dtype).name):
         raise NotJoinedError(f"there is no gated product of {first.pattern} for {first.dtype}")
     return pair
@@ -337,7 +344,8 @@ def join_(blocks: Sequence[Joinable]) -> dict[str, str]:
         children, plan, texts = each.block._modules, each.plan, dict(each.reasons)
         if plan is not None and all(type(children[name]) is SparseLinear for names in each.groups for name in names):
             for group, names in enumerate(each.groups):
-                joint = JoinedWeight.joined([children[name].weight for name in names], by_turns=each.by_turns)
+                weights = [children[name].weight for name in names]
+                joint = JoinedWeight.joined(weights, by_turns=each.by_turns, layout=children[names[0]].layout)
                 for part, name in enumerate(names):
                     children[name] = JoinedLinear.member(children[name], joint, part)
                     others = " and ".join(other for other in names if other != name)

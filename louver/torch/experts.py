@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.torch.grouped import captured
+from louver.torch.placed import local
 from louver.torch.stacks import GatedStack, SparseStack
 
 
@@ -25,9 +26,18 @@ class SparseExperts(nn.Module):
     """What the class of a layer of experts becomes: `original` is the class."""
 
     original: type[nn.Module]
+    placing: Any = None
+    """Of experts on several ranks: a `louver.torch.parallel.experts.Placing`."""
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """hidden_states: [tokens, in]. top_k_index, top_k_weights: [tokens, chosen]. Returns [tokens, in]."""
+        if self.placing is None:
+            return self.own_experts(hidden_states, top_k_index, top_k_weights)
+        given = self.placing.enter(hidden_states, top_k_index, top_k_weights)
+        return self.placing.leave(self.own_experts(*given))
+
+    def own_experts(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """The same by the experts of this rank. A number past the last of them is of another rank's."""
         layer: Any = self
         tokens, chosen = top_k_index.shape
         # A stable order, so that results are the same from run to run.
@@ -61,9 +71,10 @@ def _product(layer: Any, name: str, x: Tensor, experts: Tensor, ends: Tensor, mo
     if isinstance(weight, SparseStack):
         y = weight.multiply(x, ends, most)
     else:
-        y = dense_product(x, weight if layer.is_transposed else weight.mT, ends)
+        w = local(weight)
+        y = dense_product(x, w if layer.is_transposed else w.mT, ends)
     if layer.has_bias:
-        y = y + getattr(layer, f"{name}_bias")[experts.clamp(max=layer.num_experts - 1)]
+        y = y + local(getattr(layer, f"{name}_bias"))[experts.clamp(max=layer.num_experts - 1)]
     return y
 
 

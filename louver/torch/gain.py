@@ -23,6 +23,7 @@ from louver.formats.dtypes import element_type
 from louver.torch.experts import dense_product
 from louver.torch.joined import JoinedWeight
 from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.placed import averaged
 from louver.torch.stacks import SparseStack
 
 MEMORY: Final = 160_000_000
@@ -47,6 +48,12 @@ class Gain:
     def relative(self) -> float:
         """The time of the sparse layer over that of the dense one, the mean over the numbers of tokens."""
         return statistics.fmean(self.sparse_us[n] / self.dense_us[n] for n in self.dense_us)
+
+    def agreed(self, weight: Tensor) -> Gain:
+        """The mean over the ranks that a weight lies on, which all of them then decide by."""
+        sides = (self.dense_us, self.sparse_us)
+        means = [averaged(list(side.values()), weight) for side in sides]
+        return Gain(*(dict(zip(side, mean, strict=True)) for side, mean in zip(sides, means, strict=True)))
 
 
 def element_of(weight: Tensor) -> str:

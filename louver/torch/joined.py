@@ -19,6 +19,7 @@ from louver.torch.columns import windows_of
 from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
 from louver.torch.packed import is_packed
+from louver.torch.placed import beside, is_placed, local, part_of
 
 
 class JoinedWeight(SparseWeight):
@@ -27,35 +28,61 @@ class JoinedWeight(SparseWeight):
     sizes: rows of each layer, which lie one after the other; by_turns: 8 rows of each of two layers by turns, as gated
     products read them.
     scale: of quantized weights, the elements of each layer one after the other.
+
+    On several ranks, each has its rows of every layer: `sizes` are those of this rank, `whole_sizes` those of the layers,
+    and `layout` is the `louver.torch.parallel.layout.Layout` of all layers.
     """
 
     sizes: tuple[int, ...]
+    whole_sizes: tuple[int, ...]
     by_turns: bool
+    layout: Any = None
+    waiting: dict[int, Any]
+    """Layouts of the layers that are to be divided, until all layers have one."""
 
     @classmethod
-    def joined(cls, weights: Sequence[SparseWeight], *, by_turns: bool = False) -> JoinedWeight:
-        """Copies the weights."""
+    def joined(cls, weights: Sequence[SparseWeight], *, by_turns: bool = False, layout: Any = None) -> JoinedWeight:
+        """Copies the weights. layout: of weights on several ranks."""
         first = weights[0]
         sizes = tuple(each.shape[0] for each in weights)
         trains = first.values.requires_grad
         made = cls(sum(sizes), first.shape[1], first.pattern, device="meta", dtype=first.dtype, requires_grad=trains)
-        made.sizes, made.by_turns = sizes, by_turns
+        made.by_turns, made.waiting = by_turns, {}
+        made.take_(weights, layout)
+        return made
+
+    def take_(self, weights: Sequence[SparseWeight], layout: Any) -> None:
+        """Become the weight of these layers."""
+        first, shapes = weights[0], [self.values.shape, self.places.shape]
+        self.layout, self.whole_sizes = layout, tuple(each.shape[0] for each in weights)
+        self.sizes = tuple(part_of(each.values).shape[0] for each in weights)
         with torch.inference_mode(False), torch.no_grad():
             values, indices = (
-                torch.stack([x.reshape(-1, GATE_ROWS, x.shape[1]) for x in arrays], 1).flatten(0, 2)
-                if by_turns
-                else torch.cat(arrays)
-                for arrays in (_list(each.values for each in weights), _list(each.natural() for each in weights))
+                beside(
+                    first.values,
+                    torch.stack([x.reshape(-1, GATE_ROWS, x.shape[1]) for x in arrays], 1).flatten(0, 2)
+                    if self.by_turns
+                    else torch.cat(arrays),
+                    shape,
+                )
+                for arrays, shape in zip(
+                    (
+                        _list(part_of(each.values) for each in weights),
+                        _list(part_of(each.natural()) for each in weights),
+                    ),
+                    shapes,
+                    strict=True,
+                )
             )
-            made.values = nn.Parameter(values, made.values.requires_grad)
-            made.indices = nn.Parameter(indices, False)
-            scales = _list(each.scale for each in weights if each.scale is not None)
+            self.values = nn.Parameter(values, self.values.requires_grad)
+            self.indices = nn.Parameter(indices, False)
+            scales = _list(part_of(each.scale) for each in weights if each.scale is not None)
             if scales:
-                made.quantized_(made.values, torch.cat(scales), first.dense_dtype)
+                scale = beside(first.values, torch.cat(scales), shapes[0][:1])
+                self.quantized_(self.values, scale, first.dense_dtype)
         if any(is_packed(each.places) for each in weights):
-            made.pack_()
-        made.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
-        return made
+            self.pack_()
+        self.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
 
     def __call__(self) -> dict[str, Tensor | None]:
         # Programs that offload weights find them by the names of a state_dict, which has those of the members.
@@ -74,8 +101,8 @@ class JoinedWeight(SparseWeight):
             return x[sum(self.sizes[:part]) // ROWS : sum(self.sizes[: part + 1]) // ROWS]
         if self.by_turns:
             return x.view(-1, len(self.sizes), GATE_ROWS, x.shape[1])[:, part]
-        count, columns = self.shape
-        height = 1 if x.shape[0] == count else windows_of(count, columns, Pattern.parse(self.pattern)).height
+        count = sum(self.sizes)
+        height = 1 if x.shape[0] == count else windows_of(count, self.shape[1], Pattern.parse(self.pattern)).height
         begin, end = (-(-sum(self.sizes[:before]) // height) for before in (part, part + 1))
         return x[begin:end]
 
@@ -83,12 +110,35 @@ class JoinedWeight(SparseWeight):
         return super()._can_pack() and not any(size % ROWS for size in self.sizes)
 
     def scale_of(self, part: int) -> Tensor | None:
-        return None if self.scale is None else self.scale.split(self.sizes)[part]
+        return None if self.scale is None else part_of(self.scale).split(self.sizes)[part]
+
+    def whole(self, x: Tensor, part: int) -> Tensor:
+        """Rows of a layer that are this rank's, as a part of those of the layer."""
+        if self.layout is None:
+            return x
+        height = -(-self.sizes[part] // x.shape[0])
+        return beside(self.values, x, (self.whole_sizes[part] // height, *x.shape[1:]))
 
     def products(self, x: Tensor, biases: Sequence[Tensor | None]) -> Sequence[Tensor]:
         """x times the weight of each layer, with its bias, [..., rows] each: one product."""
+        if self.layout is None:
+            self.check_whole()
+            return self.own_products(x, biases)
+        parts = self.own_products(self.layout.enter(x), [local(each) for each in biases])
+        return [self.layout.leave(y, rows) for y, rows in zip(parts, self.whole_sizes, strict=True)]
+
+    def check_whole(self) -> None:
+        """Raises RuntimeError if some of the layers have a style of parallel products, and others none."""
+        if self.waiting:
+            raise RuntimeError(
+                f"layers of one product are divided together, got a style for {len(self.waiting)} of {len(self.sizes)}: give "
+                "all of them ColwiseParallel in the plan, or give the styles before compress_"
+            )
+
+    def own_products(self, x: Tensor, biases: Sequence[Tensor | None]) -> Sequence[Tensor]:
+        """The same by this rank's rows."""
         arrays = arrays_of(self)
-        values, indices, scale = arrays["values"], arrays["indices"], arrays["scale"]
+        values, indices, scale = (local(arrays[name]) for name in ("values", "indices", "scale"))
         if self.by_turns:
             turned = None if scale is None else by_turns(scale)
             y = multiply(x, values, indices, None, self.pattern, scale=turned)
@@ -108,27 +158,26 @@ class JoinedWeight(SparseWeight):
 
     def gated(self, x: Tensor, biases: Sequence[Tensor | None], activation: str | None) -> Tensor:
         """activation(gate) · up of the two layers by turns."""
-        arrays = arrays_of(self)
-        return multiply(
-            x,
-            arrays["values"],
-            arrays["indices"],
-            self.bias_of(biases),
-            self.pattern,
-            scale=arrays["scale"],
-            activation=activation,
-            gated=True,
-        )
+        arrays, layout = arrays_of(self), self.layout
+        values, indices, scale = (local(arrays[name]) for name in ("values", "indices", "scale"))
+        if layout is None:
+            self.check_whole()
+        else:
+            x, biases = layout.enter(x), [local(each) for each in biases]
+        bias = self.bias_of(biases)
+        y = multiply(x, values, indices, bias, self.pattern, scale=scale, activation=activation, gated=True)
+        return y if layout is None else layout.leave(y, self.whole_sizes[0])
 
     def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
         """The whole weight, and the rows of each layer, which it multiplies by when it is called alone."""
         parts = range(0 if self.by_turns else len(self.sizes))
-        own = [(self.rows(self.values, part), self.rows(self.places, part), 0) for part in parts]
-        return [*super().tensors(), *own]
+        whole = super().tensors()
+        ((values, indices, _),) = whole
+        return [*whole, *((self.rows(values, part), self.rows(indices, part), 0) for part in parts)]
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         values, scale = super().rounded(dtype)
-        return values, in_order(scale) if self.by_turns else scale
+        return values, beside(values, in_order(local(scale)), scale.shape) if self.by_turns else scale
 
     def row_scales(self, scale: Tensor) -> Tensor:
         return by_turns(scale) if self.by_turns else scale
@@ -149,7 +198,7 @@ class MemberRows(SparseWeight):
         nn.Module.__init__(self)
         # A tuple, for the joined weight is no child of its members.
         self._joint, self.part = (joint,), part
-        self.pattern, self.shape = joint.pattern, torch.Size((joint.sizes[part], joint.shape[1]))
+        self.pattern, self.shape = joint.pattern, torch.Size((joint.whole_sizes[part], joint.shape[1]))
         self.negative_zeros_dropped = 0
 
     @property
@@ -162,19 +211,19 @@ class MemberRows(SparseWeight):
 
     @property
     def values(self) -> Tensor:
-        return self.joint.rows(self.joint.values, self.part)
+        return self.joint.rows(part_of(self.joint.values), self.part)
 
     @property
     def indices(self) -> Tensor:
-        return self.joint.rows(self.joint.indices, self.part)
+        return self.joint.rows(part_of(self.joint.indices), self.part)
 
     @property
     def places(self) -> Tensor:
         # Blocks of packed indices have rows of both layers by turns.
-        return self.natural() if self.joint.by_turns else self.joint.rows(self.joint.places, self.part)
+        return self.natural() if self.joint.by_turns else self.joint.rows(part_of(self.joint.places), self.part)
 
     def natural(self) -> Tensor:
-        return self.joint.rows(self.joint.natural(), self.part)
+        return self.joint.rows(part_of(self.joint.natural()), self.part)
 
     def pack_(self) -> MemberRows:
         self.joint.pack_()
@@ -205,10 +254,12 @@ class MemberRows(SparseWeight):
             self.shape[0], self.shape[1], self.pattern, device="meta", dtype=self.dtype, requires_grad=trains
         )
         with torch.inference_mode(False), torch.no_grad():
-            made.values = nn.Parameter(_flat(self.values).clone(), made.values.requires_grad)
-            made.indices = nn.Parameter(_flat(self.natural()).clone(), False)
+            values, indices = (self.joint.whole(_flat(x).clone(), self.part) for x in (self.values, self.natural()))
+            made.values = nn.Parameter(values, made.values.requires_grad)
+            made.indices = nn.Parameter(indices, False)
             if self.scale is not None:
-                made.quantized_(made.values, self.scale.clone(), self.dense_dtype)
+                scale = self.joint.whole(self.scale.clone(), self.part)
+                made.quantized_(made.values, scale, self.dense_dtype)
         if is_packed(self.joint.places):
             made.pack_()
         return made
@@ -216,7 +267,7 @@ class MemberRows(SparseWeight):
     def dense(self) -> Tensor:
         return (
             self.separate().dense()
-            if self.scale is not None
+            if self.scale is not None or is_placed(self.joint.values)
             else OPS.dense(_flat(self.values), _flat(self.natural()), self.shape[1], self.pattern)
         )
 
@@ -230,13 +281,14 @@ class MemberRows(SparseWeight):
         self.unpack_()
         with torch.no_grad():
             for name, mine in self._arrays():
-                mine.copy_((codes if name == "indices" else getattr(other, name)).reshape(mine.shape))
+                given = codes if name == "indices" else getattr(other, name)
+                mine.copy_(part_of(given).reshape(mine.shape))
         self.refresh_()
         return self.pack_() if was_packed else self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, mine in self._arrays():
-            rows = _flat(mine)
+            rows = self.joint.whole(_flat(mine), self.part)
             destination[prefix + name] = rows if keep_vars else rows.detach()
 
     def _load_from_state_dict(
@@ -255,7 +307,7 @@ class MemberRows(SparseWeight):
         for name, mine in self._arrays():
             key = prefix + name
             known.add(key)
-            given, shape = state_dict.get(key), list(_flat(mine).shape)
+            given, shape = part_of(state_dict.get(key)), list(_flat(mine).shape)
             if given is None:
                 missing_keys.extend([key] if strict else [])
             elif list(given.shape) != shape:
@@ -315,6 +367,10 @@ class JoinedLinear(SparseLinear):
             biases: list[Any] = [None, None]
             biases[rows.part] = bias
             return joint.products(x, biases)[rows.part]
-        arrays = arrays_of(joint)
-        values, indices = (joint.rows(arrays[name], rows.part) for name in ("values", "indices"))
-        return multiply(x, values, indices, bias, joint.pattern, scale=rows.scale)
+        arrays, layout = arrays_of(joint), joint.layout
+        values, indices = (joint.rows(local(arrays[name]), rows.part) for name in ("values", "indices"))
+        if layout is None:
+            joint.check_whole()
+            return multiply(x, values, indices, bias, joint.pattern, scale=rows.scale)
+        y = multiply(layout.enter(x), values, indices, local(bias), joint.pattern, scale=rows.scale)
+        return layout.leave(y, self.out_features)

@@ -21,6 +21,7 @@ from louver.models.live import live
 from louver.models.roles import ModelFacts, Role
 from louver.torch.experts import become_dense_, become_sparse_
 from louver.torch.linear import SparseLinear
+from louver.torch.placed import is_placed, is_placing
 from louver.torch.stacks import SparseStack
 
 Place: TypeAlias = "tuple[nn.Module, str]"
@@ -162,7 +163,13 @@ def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
     own = module.__dict__.get("forward")
     replaced = own is not None and getattr(own, "__func__", own) is not type(module).forward
-    return replaced or any(getattr(module, hooks) for hooks in _HOOKS)
+    return replaced or any(_foreign(module, hooks) for hooks in _HOOKS)
+
+
+def _foreign(module: Any, hooks: str) -> bool:
+    """Whether hooks do more than to place what a `Layout` places too."""
+    placing = getattr(module, "layout", None) is not None
+    return any(not (placing and is_placing(hook)) for hook in getattr(module, hooks).values())
 
 
 def is_dense(module: nn.Module) -> bool:
@@ -247,6 +254,10 @@ def _refusal(layer: Layer, facts: ModelFacts) -> str | None:
         return f"it is a {type(module).__name__}, not a torch.nn.Linear"
     if reader is not None:
         return f"{type(reader).__name__} reads the weight itself"
+    if is_placed(layer.weight) and not any(
+        not is_placing(hook) for hooks in _HOOKS for hook in getattr(module, hooks).values()
+    ):
+        return None
     return "it has hooks: attach them after the swap" if is_hooked(module) else None
 
 

@@ -19,6 +19,7 @@ from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
 from louver.torch.packed import can_pack, is_packed, natural, packed
+from louver.torch.placed import beside, is_placed, local, part_of, parts_of_columns, replicated, take_placing
 from louver.torch.tokens import quantized_rows
 from louver.torch.turned import compressed_both_ways, is_transposable
 
@@ -31,6 +32,9 @@ class SparseWeight(nn.Module):
     negative_zeros_dropped: -0.0 of the dense matrix that `of` made +0.0.
     scale: f32 [rows] of a quantized weight, whose elements are value · scale, else None. dense_dtype: of such a weight
     before.
+
+    Parameters may be DTensors, see `louver.torch.parallel`: `shape` is that of the whole weight, and each rank multiplies
+    by its part of it.
 
     Device forms of the weight follow `load_state_dict`, `to`, `copy_` and every write that PyTorch counts. Writes
     through `.data`, DLPack or a replayed graph are not counted: call `refresh_` after them.
@@ -74,9 +78,14 @@ class SparseWeight(nn.Module):
         made: Self = kind(*w.shape, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
         # A tensor that is made in inference mode counts no writes.
         with torch.inference_mode(False), torch.no_grad():
+            own = part_of(w)
             values, indices, made.negative_zeros_dropped = (
-                None if prune else compressed_both_ways(w, made.pattern)
-            ) or compressed(w, made.pattern, prune=prune)
+                None if prune else compressed_both_ways(own, made.pattern)
+            ) or compressed(own, made.pattern, prune=prune)
+            if is_placed(w):
+                values, indices = (
+                    beside(w, x, like.shape) for x, like in ((values, made.values), (indices, made.indices))
+                )
             made.values = nn.Parameter(values.reshape(made.values.shape), made.values.requires_grad)
             made.indices = nn.Parameter(indices.reshape(made.indices.shape), False)
         return made
@@ -170,11 +179,19 @@ class SparseWeight(nn.Module):
         """Whether the kept places keep the pattern along the rows too, so that the gradient of x is a sparse product.
         Masks of `louver.prune(w, "2:4", transposable=True)` do. The first call reads the indices.
         """
-        return is_transposable(self.values.detach(), self.places, self.pattern, self.shape[-1])
+        return is_transposable(part_of(self.values), part_of(self.places), self.pattern, self.columns)
+
+    @property
+    def columns(self) -> int:
+        """The columns that this rank multiplies by: all, unless the weight is divided along K."""
+        return self.shape[-1] // parts_of_columns(self.values)
 
     def dense(self) -> Tensor:
-        """The dense weight [rows, columns], differentiable. Of a quantized weight in the type that it had before."""
-        dense = OPS.dense(self.values, self.places, self.shape[-1], self.pattern)
+        """The dense weight [rows, columns], differentiable. Of a quantized weight in the type that it had before. Placed as
+        the values are.
+        """
+        part = OPS.dense(local(self.values), local(self.places), self.columns, self.pattern)
+        dense = beside(self.values, part, self.shape)
         if self.scale is None:
             return dense
         return (dense.float() * self.row_scales(self.scale)[:, None]).to(self.dense_dtype)
@@ -186,7 +203,12 @@ class SparseWeight(nn.Module):
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """The values in 8 bits, and the scales, as `quantized_` takes them."""
-        return quantized_rows(self.values.detach(), dtype)
+        if parts_of_columns(self.values) > 1:
+            # DTensor finds the greatest magnitudes among the ranks.
+            values, scale = quantized_rows(self.values.detach(), dtype)
+            return values, replicated(scale)
+        values, scale = quantized_rows(part_of(self.values).detach(), dtype)
+        return beside(self.values, values, self.values.shape), beside(self.values, scale, self.values.shape[:1])
 
     def row_scales(self, scale: Tensor) -> Tensor:
         """Scales in the order of the rows of `values`."""
@@ -210,7 +232,7 @@ class SparseWeight(nn.Module):
 
     def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
         """Values, indices and entries of each tensor that products read, see `louver.torch.core.core_of`."""
-        return [(self.values, self.places, 0)]
+        return [(part_of(self.values), part_of(self.places), 0)]
 
     def copy_(self, other: SparseWeight) -> SparseWeight:
         """Take the values and indices of a weight of the same shape and pattern. Raises ValueError for another one."""
@@ -325,6 +347,8 @@ class SparseLinear(nn.Module):
 
     weight: SparseWeight
     bias: nn.Parameter | None
+    layout: Any = None
+    """Of a layer on several ranks: a `louver.torch.parallel.layout.Layout`."""
 
     def __init__(
         self,
@@ -378,6 +402,8 @@ class SparseLinear(nn.Module):
             made.bias = nn.Parameter(made.bias.to(layer.bias.dtype), layer.bias.requires_grad)
         made.weight = SparseWeight.like(w, pattern, dtype=dtype, scaled=scaled)
         made.dense_class = type(layer)
+        if is_placed(layer.weight):
+            take_placing(made, layer)
         return made.train(layer.training)
 
     def linear(self) -> Any:
@@ -392,6 +418,10 @@ class SparseLinear(nn.Module):
             weight = self.weight.dense()
             made.weight = nn.Parameter(weight.t().contiguous() if turned else weight, self.weight.values.requires_grad)
         made.bias = self.bias
+        if is_placed(self.weight.values):
+            take_placing(made, self)
+            if self.layout is not None:
+                self.layout.attach_(made)
         return made.train(self.training)
 
     @property
@@ -411,8 +441,19 @@ class SparseLinear(nn.Module):
         """x: [..., in_features], any strides. Returns [..., out_features]."""
         weight: Any = self._modules["weight"]
         arrays = arrays_of(weight)
-        bias = self._parameters["bias"]
-        return multiply(x, arrays["values"], arrays["indices"], bias, weight.pattern, scale=arrays["scale"])
+        values, bias = arrays["values"], self._parameters["bias"]
+        if type(values) is not nn.Parameter and is_placed(values):
+            return self._on_this_rank(x, arrays, bias)
+        return multiply(x, values, arrays["indices"], bias, weight.pattern, scale=arrays["scale"])
+
+    def _on_this_rank(self, x: Any, arrays: Mapping[str, Any], bias: Any) -> Any:
+        """The same of a weight that lies on several ranks."""
+        from louver.torch.parallel.layout import Layout
+
+        layout = self.layout or Layout.of(arrays["values"])
+        values, indices, scale = (local(arrays[name]) for name in ("values", "indices", "scale"))
+        y = multiply(layout.enter(x), values, indices, layout.bias(bias), self.weight.pattern, scale=scale)
+        return layout.leave(y, self.out_features)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

@@ -68,7 +68,7 @@ def prepare_weight(
         if weight.scale is not None:
             # The kernel that quantizes tokens is the same for every number of them.
             quantized_tokens(
-                torch.ones(2, weight.shape[1], dtype=weight.dense_dtype, device=weight.device), weight.dtype
+                torch.ones(2, weight.columns, dtype=weight.dense_dtype, device=weight.device), weight.dtype
             )
         for made in preparations(weight, counts, bias=bias, activation=activation, gated=gated):
             ahead.prepare(made)
@@ -82,6 +82,7 @@ def preparations(
     epilogue = Epilogue(
         activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
     )
-    s = core_of(weight.values, weight.places, weight.pattern, weight.shape[1], gated=gated)
+    values, indices, _ = weight.tensors()[0]
+    s = core_of(values, indices, weight.pattern, weight.columns, gated=gated)
     for n in counts:
         yield ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype)

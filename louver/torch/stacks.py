@@ -15,6 +15,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.grouped import GROUPED, by_turns, in_order
 from louver.torch.linear import SparseWeight, arrays_of
 from louver.torch.operators import OPS
+from louver.torch.placed import beside, local, part_of
 
 
 class SparseStack(SparseWeight):
@@ -38,22 +39,28 @@ class SparseStack(SparseWeight):
 
     def dense(self) -> Tensor:
         """The dense weights [experts, out, in], differentiable. Of quantized weights in the type that they had before."""
-        return self.expanded(self.values, self.indices)
+        return self.expanded(local(self.values), local(self.indices))
 
     def expanded(self, values: Tensor, indices: Tensor) -> Tensor:
         """The dense weights of values and indices whose rows are in order."""
         flat = OPS.dense(values.flatten(0, 1), indices.flatten(0, 1), self.shape[-1], self.pattern)
-        dense = flat.reshape(self.shape)
+        dense = beside(self.values, flat.reshape(len(values), *self.shape[1:]), self.shape)
         return dense if self.scale is None else (dense.float() * self.scale[..., None]).to(self.dense_dtype)
 
     def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
-        whole = self.values.flatten(0, 1), self.indices.flatten(0, 1), self.shape[0]
-        return [whole, *((*each, 0) for each in zip(self.values.unbind(0), self.indices.unbind(0), strict=True))]
+        values, indices = part_of(self.values), part_of(self.indices)
+        whole = values.flatten(0, 1), indices.flatten(0, 1), len(values)
+        return [whole, *((*each, 0) for each in zip(values.unbind(0), indices.unbind(0), strict=True))]
 
     def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
         """x [rows, in], sorted by expert -> [rows, out], see `louver.torch.grouped`."""
+        values, indices, scale = self.local_arrays()
+        return GROUPED(self.operand(x), values, indices, ends, most, scale, self.pattern)
+
+    def local_arrays(self) -> tuple[Any, Any, Any]:
+        """Values, indices and scale of the experts of this rank."""
         arrays = arrays_of(self)
-        return GROUPED(self.operand(x), arrays["values"], arrays["indices"], ends, most, arrays["scale"], self.pattern)
+        return local(arrays["values"]), local(arrays["indices"]), local(arrays["scale"])
 
     def operand(self, x: Tensor) -> Tensor:
         """x in the type of the weights, as Transformers' products take it, also under autocast."""
@@ -70,22 +77,21 @@ class GatedStack(SparseStack):
     activation: str | None
 
     def dense(self) -> Tensor:
-        return self.expanded(in_order(self.values), in_order(self.indices))
+        return self.expanded(in_order(local(self.values)), in_order(local(self.indices)))
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         values, scale = super().rounded(dtype)
         return values, in_order(scale)
 
     def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
-        arrays = arrays_of(self)
-        scale = None if self.scale is None else by_turns(arrays["scale"])
-        y = GROUPED(self.operand(x), arrays["values"], arrays["indices"], ends, most, scale, self.pattern)
-        return in_order(y)
+        values, indices, scale = self.local_arrays()
+        scale = None if scale is None else by_turns(scale)
+        return in_order(GROUPED(self.operand(x), values, indices, ends, most, scale, self.pattern))
 
     def gated(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
         """act(gate) · up of x [rows, K], sorted by expert -> [rows, F]. No gradients."""
-        arrays = arrays_of(self)
-        weight = arrays["values"], arrays["indices"], ends, most, arrays["scale"], self.pattern
+        values, indices, scale = self.local_arrays()
+        weight = values, indices, ends, most, scale, self.pattern
         return GROUPED(self.operand(x), *weight, True, self.activation)
 
     def copy_(self, other: SparseWeight) -> GatedStack:
@@ -101,11 +107,12 @@ class GatedStack(SparseStack):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name in ("values", "indices"):
-            destination[prefix + name] = in_order(destination[prefix + name])
+            mine = destination[prefix + name]
+            destination[prefix + name] = beside(mine, in_order(part_of(mine)), mine.shape)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any) -> None:
         turned = {
-            prefix + name: by_turns(given)
+            prefix + name: beside(given, by_turns(part_of(given)), given.shape)
             for name in ("values", "indices")
             if (given := state_dict.get(prefix + name)) is not None and given.shape == getattr(self, name).shape
         }

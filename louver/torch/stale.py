@@ -36,7 +36,7 @@ def verify(model: nn.Module) -> dict[str, str]:
 
 
 def _reason(weight: SparseWeight, values: Tensor, indices: Tensor, entries: int) -> str | None:
-    now = fresh(values, indices, weight.pattern, weight.shape[-1], entries).to("cpu")
+    now = fresh(values, indices, weight.pattern, weight.columns, entries).to("cpu")
     try:
         now.validate()
     except ValueError as error:

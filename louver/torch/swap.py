@@ -29,6 +29,7 @@ from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import offending
 from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear, pack_on_gpus_
+from louver.torch.placed import own_part, part_of, summed, undivided
 from louver.torch.report import Report, Row
 
 PATTERNS: Final = ("2:4", "1:2")
@@ -197,9 +198,14 @@ class Swapper:
             self._gains[key] = (
                 measure_stack(layer.weight, sparse, self._tokens, chosen(layer.experts))
                 if isinstance(layer, Stack)
-                else measure(layer.module, sparse, self._tokens)
+                else self._measured(layer.module, sparse)
             )
         return self._gains[key]
+
+    def _measured(self, dense: Any, sparse: Any) -> Gain:
+        own = own_part(dense)
+        own_sparse = sparse if own is dense else SparseLinear.of(own, sparse.weight.pattern)
+        return measure(own, own_sparse, self._tokens).agreed(dense.weight)
 
     def _together(self, block: Joinable, group: tuple[str, ...], pattern: Pattern) -> Gain:
         """The gain of the layers of a group as one product, found before the first of them is swapped."""
@@ -209,16 +215,19 @@ class Swapper:
             kinds = (_key(layer, layer.weight) for layer in layers)
             key = (str(pattern), *kinds, block.by_turns, block.activation)
             if key not in self._gains:
-                sparse = [SparseLinear.of(layer, pattern) for layer in layers]
+                own = [own_part(layer) for layer in layers]
+                sparse = [SparseLinear.of(layer, pattern) for layer in own]
                 together = Together(sparse, block.by_turns, block.activation)
-                self._gains[key] = measure(Apart(layers), together, self._tokens)
+                self._gains[key] = measure(Apart(own), together, self._tokens).agreed(layers[0].weight)
             self._decided[known] = self._gains[key]
         return self._decided[known]
 
 
 def _key(module: Any, weight: Tensor) -> tuple[Any, ...]:
     """What the times of a layer depend on."""
-    return weight.shape, weight.dtype, weight.device, getattr(module, "bias", None) is not None, module.__class__
+    placements = getattr(weight, "placements", None)
+    has_bias = getattr(module, "bias", None) is not None
+    return weight.shape, placements, weight.dtype, weight.device, has_bias, module.__class__
 
 
 @contextlib.contextmanager
@@ -249,13 +258,19 @@ def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Colle
         for place in left:
             if _has_product(layers[place].weight, pattern) != multiplied:
                 continue
-            unfit = misfit(layers[place], pattern) or _without_product(layers[place].weight, pattern)
+            unfit = (
+                misfit(layers[place], pattern)
+                or _without_product(layers[place].weight, pattern)
+                or undivided(layers[place].name, layers[place].weight, pattern)
+            )
             if unfit is None:
                 fit.append(place)
             else:
                 reasons[place].append(unfit)
-        counts = offending([layers[place].weight.detach() for place in fit], pattern)
-        for place, (broken, groups) in zip(fit, counts, strict=True):
+        weights = [layers[place].weight for place in fit]
+        counts = offending([part_of(w).detach() for w in weights], pattern)
+        sums = (summed(numbers, weights) for numbers in zip(*counts, strict=True)) if counts else ((), ())
+        for place, broken, groups in zip(fit, *(map(int, numbers) for numbers in sums), strict=True):
             if broken:
                 reasons[place].append(f"{broken:,} of {groups:,} groups have more non-zeros than {pattern} keeps")
             else:
