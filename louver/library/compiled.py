@@ -6,7 +6,7 @@ import functools
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
