@@ -309,7 +309,8 @@ def _tensor(
         codes = natural(indices, rows, size)
         arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, codes)]
     else:
-        arrays = [replace(view(x.detach()), owner=None) for x in (values, indices)]
+        # Bytes: packed indices have no element type of Louver's.
+        arrays = [replace(view(x.detach()), owner=None) for x in (values, indices.view(torch.uint8))]
     words = arrays[1] if is_packed(indices) and values.is_cuda else None
     if words is not None:
         arrays[1] = RebuiltIndices(indices, rows, size)

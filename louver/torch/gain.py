@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +20,12 @@ from louver.advice.rates import known
 from louver.advice.times import predicted
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
+from louver.library.prepare import Preparation, compile_together
 from louver.torch.experts import dense_product
 from louver.torch.joined import JoinedWeight
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.placed import averaged
+from louver.torch.ready import preparations
 from louver.torch.stacks import SparseStack
 
 MEMORY: Final = 160_000_000
@@ -109,6 +111,7 @@ def measure(dense: nn.Module, sparse: nn.Module, tokens: Sequence[int]) -> Gain:
     device, kind, columns = weight.device, weight.dense_dtype or weight.dtype, weight.shape[1]
     nbytes = weight.shape[0] * columns * kind.itemsize
     count = min(MOST_COPIES, -(-MEMORY // nbytes))
+    compile_together(_products(sparse, weight, tokens))
     sides = [[_copied(layer, device) for _ in range(count)] for layer in (dense, sparse)]
     found: list[dict[int, float]] = [{}, {}]
     with torch.cuda.device(device), torch.no_grad():
@@ -139,6 +142,14 @@ def _trained(layer: nn.Module, weight: SparseWeight, tokens: int) -> Callable[[]
     x, g = (torch.randn(tokens, each, device=weight.device, dtype=weight.dtype) for each in reversed(weight.shape))
     wanted = [x.requires_grad_(), *(each for each in layer.parameters() if each.requires_grad)]
     return _replay(lambda: torch.autograd.grad(layer(x), wanted, g))
+
+
+def _products(sparse: nn.Module, weight: SparseWeight, tokens: Sequence[int]) -> Iterator[Preparation]:
+    """The products of `measure`."""
+    if isinstance(sparse, Together):
+        bias, activation = any(each is not None for each in sparse.biases), sparse.activation
+        return preparations(weight, tokens, bias=bias, activation=activation, gated=sparse.joint.by_turns)
+    return preparations(weight, tokens, bias=getattr(sparse, "bias", None) is not None)
 
 
 def _copied(layer: nn.Module, device: torch.device) -> Any:
@@ -188,7 +199,12 @@ def _replay(run: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    return graph.replay
+
+    def replay(kept: object = run) -> None:
+        # The graph has the addresses of tensors, not the tensors: those of the work live as long as this function.
+        graph.replay()
+
+    return replay
 
 
 def _seconds(replay: Callable[[], Any]) -> float:
