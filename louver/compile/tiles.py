@@ -170,7 +170,7 @@ class TilesState(State):
     boxes: whether bulk copies may bring tiles.
     ctas: the largest number of CTAs of a launch on an SM; None for any number.
     registers: registers of a thread; None where they are not known yet.
-    ahead: whether operands may be computed one step ahead.
+    ahead: whether operands may be computed or loaded a step ahead of their products.
     gaps: whether rows of sparse tensors may have gaps.
     way: how operands reach dots.
     arguments: the origin of each argument.
@@ -396,7 +396,7 @@ def compile_tiles(
     ctas: the largest number of CTAs of a launch on an SM; None for as many as fit by their registers.
     registers: registers of a thread; None where they are not known. Rings leave shared memory for all CTAs that fit by
     them.
-    ahead: whether operands may be computed one step ahead, into a second slot.
+    ahead: whether operands may be computed a step ahead, into a second slot, or loaded ahead in a rotated loop.
     gaps: whether rows of a sparse tensor's values may have gaps. Its sizes in the kernel are then those of the tensor, which
         give the length of its metadata.
     watch: receives the result of each pass; by default the dump that the environment asks for.
