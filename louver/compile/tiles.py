@@ -174,7 +174,7 @@ class TilesState(State):
     boxes: whether bulk copies may bring tiles.
     ctas: the largest number of CTAs of a launch on an SM; None for any number.
     registers: registers of a thread; None where they are not known yet.
-    ahead: whether operands may be computed one step ahead.
+    ahead: whether operands may be computed or loaded a step ahead of their products.
     gaps: whether rows of sparse tensors may have gaps.
     computed: sparse arguments whose tiles are addressed at run time.
     pieces: for each of them, the bytes of values that are neighbours.
@@ -418,7 +418,7 @@ def compile_tiles(
     ctas: the largest number of CTAs of a launch on an SM; None for as many as fit by their registers.
     registers: registers of a thread; None where they are not known. Rings leave shared memory for all CTAs that fit by
     them.
-    ahead: whether operands may be computed one step ahead, into a second slot.
+    ahead: whether operands may be computed a step ahead, into a second slot, or loaded ahead in a rotated loop.
     gaps: whether rows of a sparse tensor's values may have gaps. Its sizes in the kernel are then those of the tensor, which
         give the length of its metadata.
     computed: sparse arguments whose tiles are addressed at run time; None for those whose tiles cannot be described.
