@@ -118,8 +118,8 @@ def test_transposable_masks_have_sparse_gradients(dtype: str, frozen: bool, monk
     from louver.torch import turned
 
     seen: list[Any] = []
-    multiply = louver.matmul
-    monkeypatch.setattr(turned.louver, "matmul", lambda g, s: seen.append(s.shape) or multiply(g, s))
+    multiply = louver.linear
+    monkeypatch.setattr(turned.louver, "linear", lambda g, s: seen.append(s.shape) or multiply(g, s))
     kind = getattr(torch, dtype)
     dense = nn.Linear(SIZE, ROWS, device="cuda", dtype=kind)
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_transposable_masks_have_sparse_gradients(dtype: str, frozen: bool, monk
             layer(x).float().square().sum().backward()
             grads.append(x.grad)
         close(torch, grads[1], grads[0], 0.02)
-    assert seen == [(ROWS, SIZE)] * 3
+    assert seen == [(SIZE, ROWS)] * 3
 
 
 def test_a_captured_backward_pass() -> None:
