@@ -48,7 +48,7 @@ LATENCY = 800
 """Clocks from a copy to its data, if other SMs copy too."""
 
 MEETING = 330
-"""Clocks of a step in which the warps of a CTA wait for each other and for operands. Other CTAs multiply: two hide three
+"""Clocks of a step in which the warps of a CTA wait for each other and for operands. Two CTAs hide half of it, four three
 quarters. From the same tiles.
 """
 
@@ -193,7 +193,7 @@ def _cost(
     turns = whole * ctas + -(-rest // sm_count)
     output = rows // problem.rows_per_output * columns * element_type(problem.out).bytes
     waves = -(-turns // ctas)
-    each = max(tensor, shared, cache, waiting) + MEETING / beside**2
+    each = max(tensor, shared, cache, waiting) + MEETING / beside
     clocks = turns * (-(-k // step) * each + output / CACHE_BYTES) + waves * LATENCY
     return TileCost(schedule, ctas, slots, waves, tensor, shared, cache, waiting, clocks)
 

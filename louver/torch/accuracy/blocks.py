@@ -19,6 +19,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, t
 
 from louver.torch.accuracy.products import Stop
 from louver.torch.layers import is_dense
+from louver.torch.linear import SparseLinear
 
 _HELP: Final = (
     'pass blocks="NAME" of the torch.nn.ModuleList or Sequential whose members run one after the other, each on the '
@@ -98,7 +99,9 @@ def _chain(name: str, module: nn.ModuleList | nn.Sequential) -> Chain:
 def _is_list_of_blocks(module: nn.Module) -> bool:
     children = list(module.children())
     kinds = {type(child) for child in children}
-    return len(kinds) == 1 and all(any(is_dense(each) for each in child.modules()) for child in children)
+    return len(kinds) == 1 and all(
+        any(is_dense(each) or isinstance(each, SparseLinear) for each in child.modules()) for child in children
+    )
 
 
 @dataclass(frozen=True, slots=True)

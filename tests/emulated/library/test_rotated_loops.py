@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from louver.compile.lower.tiles import rotate
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
 from louver.emulator.order import Order
@@ -14,6 +16,11 @@ from louver.library.emulate import emulate
 from louver.ptx.module import Kernel
 from support.fused import fused_operands
 from support.removal import survey, undetected
+
+
+@pytest.fixture(autouse=True)
+def _short_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotate, "LEAST_PRODUCTS", 1)
 
 
 def test_every_wait_and_barrier_of_a_rotated_loop_counts(rng: np.random.Generator) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from louver.compile.lower.tiles import rotate
 from louver.compile.lower.tiles.rotate import AHEAD, rotate_loops
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.problem_tiles import compile_problem_tiles
@@ -20,6 +21,11 @@ from louver.ptx.module import Address, Imm, Inst, Kernel, Module, Param, While
 from louver.ptx.printer import print_module
 
 PRODUCT = Mma("f16", "f16", "f32", 16)
+
+
+@pytest.fixture(autouse=True)
+def _short_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotate, "LEAST_PRODUCTS", 1)
 
 
 def loop_of(kernel: Kernel) -> list[Inst]:
@@ -110,3 +116,9 @@ def test_the_first_last_products_multiply_zeros_with_legal_codes() -> None:
     nodes = [node for node in made.kernel.body.walk() if isinstance(node, Inst)]
     starts = [node.args[1] for node in nodes if node.op.mnemonic == "mov.b32" and isinstance(node.args[1], Imm)]
     assert Imm(0x44444444) in starts and Imm(0) in starts
+
+
+def test_short_steps_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    made = compile_problem_tiles(Problem("linear"), RegisterTiles("sm_80", 128, 128, 32, 4))
+    assert made.ptx.count("mma.sp::") == 32

@@ -40,7 +40,7 @@ def test_tables_and_json_tell_the_same(model: Path, tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
     data = json.loads(again.stdout)
     assert data["kind"] == "prune" and data["method"] == {
-        "name": "sparsegpt", "correct": False, "reconstruct": 4, "swaps": 0, "damping": None
+        "name": "sparsegpt", "correct": False, "reconstruct": 4, "swaps": 0, "damping": None, "transposable": False
     }  # fmt: skip
     row = next(row for row in data["layers"] if row["name"] == "model.layers.1.mlp.up_proj")
     assert f"{row['error']:.4f}" in result.stdout and row["tokens"] == 21 * 24 and row["zeros"] == 0.5

@@ -19,7 +19,7 @@ from support.model_folders import saved, tokens_file
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
-from louver.models import rewrite  # noqa: E402
+from louver.models import shards  # noqa: E402
 from louver.torch.accuracy import walk  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[3]
@@ -59,16 +59,16 @@ def test_a_command_that_is_killed_while_it_writes_goes_on(tmp_path: Path, monkey
     source = saved(torch, transformers, tmp_path / "in", "llama")
     options = ("--method", "wanda", "--length", "24", "--calibration", tokens_file(torch, tmp_path / "text.npy"))
     call = ("prune", source, tmp_path / "out", *options)
-    write, done = rewrite._Run._write_file, list[str]()
+    write, done = shards.WriteShard.run, list[object]()
 
-    def killed(self: Any, file: Any, *rest: Any) -> None:
-        done.append(file.path.name)
+    def killed(self: Any) -> Any:
+        done.append(self)
         if len(done) == 2:
             raise KilledError
-        write(self, file, *rest)
+        yield from write(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite._Run, "_write_file", killed)
+        patch.setattr(shards.WriteShard, "run", killed)
         with pytest.raises(KilledError):
             Cli()(*call)
     assert (tmp_path / ".out.blocks").exists() and (tmp_path / "out").exists()
