@@ -253,7 +253,8 @@ def saved(options: Any, rows: list[dict[str, Any]], device: Any) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"louver": louver.__version__, "torch": torch.__version__},
         "sizes": {"width": options.width, "inner": options.inner, "head": HEAD},
-        "protocol": f"median of {TURNS} turns in which dense and sparse alternate, each of the slowest rank",
+        "protocol": "`python benchmarks/parallel.py --out FILE.json`: the blocks dense and sparse, in one process group. "
+        f"Median of {TURNS} turns in which dense and sparse alternate, each of the slowest rank.",
         "rows": rows,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

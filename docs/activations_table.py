@@ -12,8 +12,6 @@ RECORD = Path(__file__).resolve().parent.parent / "benchmarks/results/h200/activ
 
 def tables() -> str:
     """The passes, the layers and the errors of the record."""
-    if not RECORD.exists():
-        return "Not measured yet.\n"
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     shape = record["shape"]
     passes = [
@@ -39,10 +37,16 @@ def tables() -> str:
             "",
             *_table(("activations", *_TIMES, "ratio"), layers),
             "",
-            "What pruning loses, by the share of independent zeros in relu² of normal numbers: groups of four that break 2:4, the lost part "
-            "of Σh², and the relative error of a product with random weights:",
-            "",
-            *_table(("zeros", "groups that break 2:4", "Σh² lost", "error of the product"), errors),
+            *(
+                [
+                    "What pruning loses, by the share of independent zeros in relu² of normal numbers: groups of four that break 2:4, the lost "
+                    "part of Σh², and the relative error of a product with random weights:",
+                    "",
+                    *_table(("zeros", "groups that break 2:4", "Σh² lost", "error of the product"), errors),
+                ]
+                if errors
+                else ()
+            ),
             "",
         ]
     )

@@ -313,7 +313,9 @@ def source(path: Path) -> str:
     named = ", ".join(
         f"`{commit}` ({count} rows)" if len(commits) > 1 else f"`{commit}`" for commit, count in commits.items()
     )
-    return f"{record['device']}, commit {named}, {record['date'][:10]}"
+    cards = Counter(record.get("cards", [record.get("device")]))
+    device = " and ".join(f"{count} {card}" if count > 1 else f"{card}" for card, count in cards.items())
+    return f"{device}, commit {named}, {record['date'][:10]}"
 
 
 def short(commit: str) -> str:
@@ -344,3 +346,37 @@ def register_tiles(path: Path) -> Table:
         if "loop" not in each["contender"]
     ]
     return table(("M×N×K", "contender", "µs", "of the instruction's rate"), rows, names=2)
+
+
+def found(path: Path) -> Table:
+    """A dense weight that a kernel finds sparse: microseconds, and × the same kernel by stock Triton, dense."""
+    names = ("triton", "louver dense", "find", "find, frozen")
+    rows = [
+        (
+            f"{row['outputs']}×{row['tokens']}×{row['k']}",
+            *(f"{us[name]:.1f}" for name in names),
+            *(f"{us['triton'] / us[name]:.2f}" for name in names[1:]),
+        )
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for us in [row["us"]]
+    ]
+    return table(("M×N×K", *names, *(f"× {name}" for name in names[1:])), rows)
+
+
+def parallel(path: Path) -> Table:
+    """Blocks divided among GPUs: sparse beside dense, and how well each uses the GPUs beside one."""
+    rows = [
+        (
+            row["block"],
+            row["kind"],
+            f"{row['tokens']:,}",
+            "one GPU" if row["reduce"] == "one" else f"{row['ranks']}, {row['reduce']}",
+            f"{row['dense_us']:.0f}",
+            f"{row['sparse_us']:.0f}",
+            f"{row['speedup']:.2f}",
+            f"{row['of_dense']:.0%}" if "of_dense" in row else NONE,
+        )
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+    ]
+    headings = ("block", "types", "tokens", "GPUs, sum", "dense, µs", "sparse, µs", "× dense", "of dense's scaling")
+    return table(headings, rows, names=4)

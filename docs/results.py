@@ -102,6 +102,18 @@ ENTRIES = (
         made.served,
     ),
     Entry(
+        "Several GPUs",
+        "h200/parallel.json",
+        "A layer of Llama 3 70B's shapes by tensor parallel, sparse beside dense ([parallel](parallel.md)).",
+        made.parallel,
+    ),
+    Entry(
+        "Several GPUs",
+        "h200/parallel-one-shot.json",
+        "The same at 16 tokens, with PyTorch's one-shot all-reduce beside NCCL's.",
+        made.parallel,
+    ),
+    Entry(
         "Accuracy",
         "accuracy/h200.json",
         "A small language model; the speeds are those of the patterns in layers of a larger one ([which to take](accuracy.md)).",
@@ -110,8 +122,14 @@ ENTRIES = (
     Entry(
         "Register tiles",
         "h200/mma.json",
-        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction; tiles as chosen before the model was fitted to this record.",
+        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction; tiles as chosen then: the model of tiles was mended after it, for few tokens.",
         made.register_tiles,
+    ),
+    Entry(
+        "Users' Triton kernels",
+        "h200/find.json",
+        "The tutorial's matmul with a dense argument that holds 2:4, `find=` without and with `frozen=` ([find](find.md)).",
+        made.found,
     ),
     Entry("Epilogues", "h200/epilogues.json", "A linear product of f16 with a step after it.", made.epilogues),
     Entry(

@@ -29,16 +29,15 @@ from louver.isa.metadata import ENTRY_CODES, PADDING_CODE
 from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.boxes import METADATA_SLACK, Held
+from louver.library.deleted_forms import give_back
 from louver.library.resident import pitch_of, write_rows
 from louver.library.rows import Rows
 from louver.library.streaming.derived.launches import lists_into, picks_into, round_into
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
-from louver.runtime.adapters import kind_for
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.copy2d import check_copies
-from louver.runtime.driver import DriverError, DriverMissingError, device_context, is_capturing
 from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
@@ -400,38 +399,7 @@ class DeviceForm:
     def __del__(self) -> None:
         borrowed = isinstance(self.memory, ArrayView) and self.memory.owner is None
         if not borrowed and not sys.is_finalizing():
-            _kept()[self.ordinal, object()] = self.memory
-            give_back(self.ordinal)
-
-
-def give_back(ordinal: int) -> None:
-    """Free the memory of deleted forms, once no kernel on any stream reads it.
-
-    A wait would invalidate a capture of the default stream or of PyTorch's current stream. During such a capture, or if
-    the wait fails, nothing is freed. A later call frees the memory.
-    """
-    # Between any two statements a garbage collection may add entries, and another thread may remove some.
-    released = [key for key in list(_kept()) if key[0] == ordinal]
-    if not released:
-        return
-    try:
-        with device_context(ordinal):
-            if is_capturing(0) or is_capturing(kind_for(ordinal)[1]):
-                return
-        wait_for_device(ordinal, "waiting for the products of a sparse tensor")
-    except DriverError:
-        return
-    except DriverMissingError:
-        # Without a driver, no kernel was ever launched.
-        pass
-    for key in released:
-        _kept().pop(key, None)
-
-
-@functools.cache
-def _kept() -> dict[tuple[int, object], Any]:
-    """Memory of deleted forms, by device ordinal and a unique key."""
-    return {}
+            give_back(self.ordinal, self.memory)
 
 
 class Operand(NamedTuple):

@@ -158,7 +158,7 @@ def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] 
 
 def _nonzeros(w: Tensor) -> int:
     """The non-zeros of a matrix, a million elements at a time: PyTorch sums eight bytes for each."""
-    return int(sum((part != 0).sum() for part in w.split(max(1, 2**20 // w.shape[1]))))
+    return int(sum((part != 0).sum() for part in w.split(max(1, 2**20 // max(1, w.shape[1])))))
 
 
 def _seen(values: Tensor, indices: Tensor, pattern: str, size: int) -> Turned:

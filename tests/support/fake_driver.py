@@ -6,7 +6,7 @@ import ctypes
 from types import SimpleNamespace
 from typing import Any
 
-from louver.library import forms
+from louver.library import deleted_forms
 from louver.runtime import device, driver, memory, module, tensormap, violations, workspace
 
 CACHED = (
@@ -14,7 +14,7 @@ CACHED = (
     driver.primary_context,
     device.device,
     device._why_none,
-    forms._kept,
+    deleted_forms._kept,
     memory._kept,
     module._module,
     tensormap._encode_tiled,

@@ -12,7 +12,7 @@ import pytest
 import louver
 from louver.formats.tensor import SparseTensor
 from louver.library import warm
-from louver.library.forms import give_back
+from louver.library.deleted_forms import give_back
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Parameter, Tensor
