@@ -511,7 +511,11 @@ def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int
     # The view keeps indices alive that are made for it.
     indices = view(s.indices)
     _derive_checked(
-        form, s, words[1], stream, lambda counters: prepack_into(indices.address, _matrices(s), element, words, counters)
+        form,
+        s,
+        words[1],
+        stream,
+        lambda counters: prepack_into(indices.address, _matrices(s), element, words, counters),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import prod
 from typing import cast
@@ -13,6 +15,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
 from louver.isa.targets import target as target_named
+from louver.library.compiled import record_of
 from louver.library.execute import schedule_for
 from louver.library.request import (
     Accumulate,
@@ -139,6 +142,26 @@ def prepare(wanted: Preparation) -> None:
                 batch_invariant=wanted.batch_invariant,
             )
     load_copies(wanted.place.ordinal, wanted.s.dtype.bytes)
+
+
+def compile_together(wanted: Iterable[Preparation]) -> int:
+    """Compile the kernels of calls with aligned outputs into the cache, side by side, and return their number. Most of the
+    time is that of the assembler, a process of its own for each kernel.
+    """
+    kernels = {
+        (solved, schedule_for(solved, *_rows_n_k(each.s, n), each.place, aligned_output=True, batch=each.batch)): each
+        for each in wanted
+        for solved, low, high in each.parts
+        for n in _classes(low, high)
+    }
+    with ThreadPoolExecutor(max(1, min(len(kernels), os.cpu_count() or 1))) as pool:
+        for made in [pool.submit(record_of, *pair, each.place.target) for pair, each in kernels.items()]:
+            made.result()
+    return len(kernels)
+
+
+def _rows_n_k(s: SparseTensor, n: int) -> tuple[int, int, int]:
+    return s.shape[-2], n, s.shape[-1]
 
 
 def make_ready(

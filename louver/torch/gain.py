@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +20,12 @@ from louver.advice.rates import known
 from louver.advice.times import predicted
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
+from louver.library.prepare import Preparation, compile_together
 from louver.torch.experts import dense_product
 from louver.torch.joined import JoinedWeight
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.placed import averaged
+from louver.torch.ready import preparations
 from louver.torch.stacks import SparseStack
 
 MEMORY: Final = 160_000_000
@@ -109,6 +111,7 @@ def measure(dense: nn.Module, sparse: nn.Module, tokens: Sequence[int]) -> Gain:
     device, kind, columns = weight.device, weight.dense_dtype or weight.dtype, weight.shape[1]
     nbytes = weight.shape[0] * columns * kind.itemsize
     count = min(MOST_COPIES, -(-MEMORY // nbytes))
+    compile_together(_products(sparse, weight, tokens))
     sides = [[_copied(layer, device) for _ in range(count)] for layer in (dense, sparse)]
     found: list[dict[int, float]] = [{}, {}]
     with torch.cuda.device(device), torch.no_grad():
@@ -122,6 +125,14 @@ def measure(dense: nn.Module, sparse: nn.Module, tokens: Sequence[int]) -> Gain:
             for side in (0, 1):
                 found[side][n] = statistics.median(times[side]) / count * 1e6
     return Gain(*found)
+
+
+def _products(sparse: nn.Module, weight: SparseWeight, tokens: Sequence[int]) -> Iterator[Preparation]:
+    """The products of `measure`."""
+    if isinstance(sparse, Together):
+        bias, activation = any(each is not None for each in sparse.biases), sparse.activation
+        return preparations(weight, tokens, bias=bias, activation=activation, gated=sparse.joint.by_turns)
+    return preparations(weight, tokens, bias=getattr(sparse, "bias", None) is not None)
 
 
 def _copied(layer: nn.Module, device: torch.device) -> Any:

@@ -56,8 +56,9 @@ class KnownProducts:
         pattern: str,
         activation: Any,
         gated: bool,
+        out: Tensor | None = None,
     ) -> Tensor | None:
-        """The product, if it is of a known kind. None, with nothing done, for another one, and while PyTorch compiles or
+        """The product, in `out` if given, if it is of a known kind. None, with nothing done, for another one, and while PyTorch compiles or
         traces.
         """
         if _compiles() or modes():
@@ -72,7 +73,7 @@ class KnownProducts:
         if (core.copied or core.state.copies_values) and not core.has_these_values(values):
             return None
         given = NOTHING if bias is None else Given(bias, None, None, None, None, None, None, None)
-        return core.state.warm.launch(known.options, x, given, None)
+        return core.state.warm.launch(known.options, x, given, out)
 
     def keep(self, values: Tensor, indices: Tensor, pattern: str, size: int, activation: Any, gated: bool) -> None:
         """Keep the kind of a product that was made, and that PyTorch has not recorded."""

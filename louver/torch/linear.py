@@ -2,6 +2,7 @@
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
@@ -156,7 +157,7 @@ class SparseWeight(nn.Module):
 
     def _can_pack(self) -> bool:
         plain = type(self.places) is nn.Parameter and not self.places.is_meta
-        return plain and self.ndim == 2 and can_pack(*self.shape, self.pattern, self.dtype)
+        return plain and self.ndim == 2 and can_pack(self.shape[0], self.shape[1], self.pattern, self.dtype)
 
     @property
     def ndim(self) -> int:

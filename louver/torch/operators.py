@@ -31,6 +31,7 @@ import louver
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
+from louver.torch.compiled import lower, provide
 from louver.torch.core import core_of
 from louver.torch.known import known_products, modes
 from louver.torch.tokens import quantized_tokens
@@ -65,20 +66,22 @@ def product(
     out_dtype: torch.dtype | None = None,
     *,
     gated: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The product below autograd: x [..., K] with a weight [rows, K], see `louver.linear`. Raises as it does, and as
     `core_of`.
     """
     plain = scale is None and dense_scale is None and out_dtype is None
     if plain:
-        y = _launched(x, values, indices, bias, pattern, activation, gated)
+        y = _launched(x, values, indices, bias, pattern, activation, gated, out)
         if y is not None:
             return y
     y = louver.linear(
         _plain(x),
         core_of(values, indices, pattern, _depth(x), gated=gated),
         None if bias is None else _kept_free(bias),
-        out_dtype=out_dtype,
+        out,
+        out_dtype,
         scale=None if scale is None else _plain(scale),
         dense_scale=None if dense_scale is None else _plain(dense_scale),
         activation=activation,
@@ -203,6 +206,7 @@ def _fake_product(
     *,
     gated: bool = False,
 ) -> Tensor:
+    lower(OPS.linear.default, OPS.gated.default)
     check_arrays(values, indices, Pattern.parse(pattern), _depth(x))
     _check_one_place(x=x, values=values, indices=indices)
     wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
@@ -441,8 +445,12 @@ def library() -> torch.library.Library:
         made.impl(name, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"louver::{name}", fake, lib=made)
         made.impl(name, _recording(name, run, setup, backward), "Autograd")
+    for name in ("linear", "gated"):
+        provide(getattr(OPS, name).default, product, output_dtype, gated=name == "gated")
     return made
 
 
-library()
 OPS = cast("Any", torch.ops.louver)
+
+
+library()

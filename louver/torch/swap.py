@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import sys
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +50,7 @@ def compress_(
     tokens: numbers of tokens of a call. On a GPU, each shape of a weight is timed dense and sparse at these numbers; a
         layer is swapped if the mean of sparse over dense time is under 1. Layers of a block that become one product,
         such as q, k and v, are timed as one product, and swapped all or none.
-    patterns: to look for, in this order.
+    patterns: to look for, in this order; those that GPUs multiply in the type of a weight first, such as 1:2 for f32.
     skip: names of layers to leave, with `*` and `?` as in file names.
     force: swap without timing, also on a CPU, where the reference path is slow: for tests, and to make files.
 
@@ -245,13 +246,18 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
 
 
 def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Collection[str]) -> list[Choice]:
-    """For each layer, the first pattern that its weight keeps, or why it keeps none. On a GPU, one wait for a pattern."""
+    """For each layer, the first pattern that its weight keeps, or why it keeps none. On a GPU, one wait for a pattern.
+
+    Patterns that GPUs multiply in the type of a weight come first: a weight of f32 that keeps 1:2 keeps 2:4 too.
+    """
     reasons: list[list[str]] = [[reason] if (reason := refusal(layer, skip)) else [] for layer in layers]
     left = [place for place, said in enumerate(reasons) if not said]
     found: dict[int, Pattern] = {}
-    for pattern in patterns:
+    for multiplied, pattern in itertools.product((True, False), patterns):
         fit: list[int] = []
         for place in left:
+            if _has_product(layers[place].weight, pattern) != multiplied:
+                continue
             unfit = (
                 misfit(layers[place], pattern)
                 or _without_product(layers[place].weight, pattern)
@@ -291,10 +297,17 @@ def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:
     return counts
 
 
+def _has_product(weight: Tensor, pattern: Pattern) -> bool:
+    """Whether GPUs have products of a weight with this pattern. `misfit` refuses other element types."""
+    try:
+        return has_kernels("products", str(pattern), element_type(weight.dtype, SPARSE_TYPES).name)
+    except ElementTypeError:
+        return False
+
+
 def _without_product(weight: Tensor, pattern: Pattern) -> str | None:
-    element = element_type(weight.dtype).name
-    if weight.is_cuda and not has_kernels("products", str(pattern), element):
-        return without_kernels("products", str(pattern), element)
+    if weight.is_cuda and not _has_product(weight, pattern):
+        return without_kernels("products", str(pattern), element_type(weight.dtype).name)
     return None
 
 

@@ -129,7 +129,7 @@ def model_result(advice: ModelAdvice, source: str) -> Result:
         Column("perplexity", least=NAME),
     )
     totals = Table(f"{source}: {count} weights, {advice.device}", columns, [_total(advice, f) for f in advice.formats])
-    told = (*_crossings(advice), LEGEND[0], losses_note(), *_unlike(advice), *advice.notes)
+    told = (*_leaders(advice), LEGEND[0], losses_note(), *_unlike(advice), *advice.notes)
     return Result("advise", data, [totals, _layers(advice), *told])
 
 
@@ -143,16 +143,17 @@ def _unlike(advice: ModelAdvice) -> list[str]:
     return [f"{note}: {', '.join(formats)}" for note, formats in found.items()]
 
 
-def _crossings(advice: ModelAdvice) -> list[str]:
-    """The fastest format by tokens, and the formats that overtake others."""
-    fastest = [f"from {n:,} tokens on {each}" for n, each in advice.leaders]
-    by_pair = grouped(advice.crossings, lambda each: (each.tokens, each.ahead))
-    over = [
-        f"{ahead} over {', '.join(str(each.behind) for each in alike)} from {n:,}"
-        for (n, ahead), alike in by_pair.items()
-    ]
-    told = [f"fastest: {', '.join(fastest)}"] if fastest else []
-    return [*told, f"lines that cross, by tokens: {'; '.join(over)}"] if over else told
+def _leaders(advice: ModelAdvice) -> list[Table]:
+    """The fastest format by tokens, with its gain over the one before where it begins to be the fastest."""
+    leaders, rows = advice.leaders, list[Sequence[str]]()
+    for place, (n, best) in enumerate(leaders):
+        last = advice.drawn[-1] if place + 1 == len(leaders) else leaders[place + 1][0] - 1
+        time, before = advice.total(best, n), None if not place else advice.total(leaders[place - 1][1], n)
+        assert time is not None
+        gain = NONE if before is None else f"{before.us / time.us:.2f} × {leaders[place - 1][1]}"
+        rows.append((f"{n:,}" if n == last else f"{n:,}–{last:,}", str(best), f"{time.us:,.1f}", gain))
+    columns = (Column("tokens", right=True), Column("fastest"), Column("µs at the first", right=True), Column("there"))
+    return [Table("fastest format by tokens", columns, rows)] if rows else []
 
 
 def _line(advice: ModelAdvice, format: Format) -> list[float | None]:

@@ -54,7 +54,7 @@ def test_products_and_gradients_are_those_of_natural_indices(dtype: str) -> None
     other.weight.pack_()
     assert is_packed(other.weight.places)
     x = torch.randn(5, 264).to(layer.weight.dtype)
-    ys = []
+    ys: list[Any] = []
     for each in (layer, other):
         leaf = x.clone().requires_grad_()
         y = each(leaf)
@@ -177,7 +177,9 @@ def test_members_whose_rows_fill_no_blocks_stay_natural() -> None:
     assert not is_packed(JoinedWeight.joined([made(72, 256), made(56, 256)]).pack_().places)
 
 
-@pytest.mark.parametrize(("pattern", "dtype"), [("1:2", torch.float32), ("2:4", torch.float32), ("1:4", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("pattern", "dtype"), [("1:2", torch.float32), ("2:4", torch.float32), ("1:4", torch.bfloat16)]
+)
 def test_weights_without_words_stay_natural(pattern: str, dtype: Any) -> None:
     weight = SparseWeight.of(torch.randn(64, 256).to(dtype), pattern, prune=True)
     assert weight.pack_().places.dtype == torch.uint8
@@ -186,7 +188,9 @@ def test_weights_without_words_stay_natural(pattern: str, dtype: Any) -> None:
 def test_packed_indices_that_do_not_fit_are_refused() -> None:
     weight = made().pack_()
     x = torch.randn(2, 264).bfloat16()
-    with pytest.raises(ValueError, match=r"are uint8 of shape .*, or packed int16 of shape \[3, 8, 128, 2\], got torch.int32"):
+    with pytest.raises(
+        ValueError, match=r"are uint8 of shape .*, or packed int16 of shape \[3, 8, 128, 2\], got torch.int32"
+    ):
         torch.ops.louver.linear(x, weight.values, weight.places.view(torch.int32).squeeze(-1))
     with pytest.raises(ValueError, match="got torch.int16 of shape"):
         torch.ops.louver.dense(weight.values.view(torch.uint8)[:, :132].view(torch.int8), weight.places, 264)

@@ -259,3 +259,14 @@ def test_no_file_hides_a_public_name() -> None:
     """Python sets a submodule as an attribute of its package, where it would hide a function of its name."""
     files = {path.stem for path in Path(louver.torch.__file__).parent.glob("*.py")}
     assert not files & set(louver.torch.__all__)
+
+
+def test_a_weight_has_the_pattern_that_gpus_multiply_in_its_type() -> None:
+    """A weight of f32 that keeps 1:2 keeps 2:4 too, of which GPUs have no products in f32."""
+    patterns: list[str] = []
+    for dtype, pattern in ((torch.float32, "1:2"), (torch.bfloat16, "1:2"), (torch.float32, "2:4")):
+        model = torch.nn.Sequential(torch.nn.Linear(64, 32)).to(dtype)
+        louver.torch.prune_(model, pattern)
+        (row,) = louver.torch.compress_(model, force=True)
+        patterns.append(row.pattern)
+    assert patterns == ["1:2", "2:4", "2:4"]
