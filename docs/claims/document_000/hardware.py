@@ -242,7 +242,7 @@ def one_thread() -> str:
 
 
 def no_dynamic() -> str:
-    return f"{refused(texts.DYNAMIC)}. Finding a pattern is software: `louver/library/streamed.py` checks, prunes and compresses in one pass on the GPU."
+    return f"{refused(texts.DYNAMIC)}. Finding a pattern is software: `louver/library/streamed.py` checks, prunes and compresses in one pass on the GPU, and `louver/user/finding.py` does so at each call of a kernel."
 
 
 def reversed_ids() -> str:
@@ -338,7 +338,7 @@ CLAIMS = (
     Claim(8, "L101", "sm_80 to sm_89 are one entry", "contradicts the PTX ISA", ada_differs),
     Claim(9, "L103", "Hopper has custom patterns beside 2:4", "contradicts the PTX ISA", no_custom_pattern),
     Claim(10, "L125-135", "Feature bit 25 from sm_75 on, bit 26 from sm_100 on", "contradicts itself", no_turing),
-    Claim(11, "L141-149", "A compiler phase finds patterns in matrices of known values", "in the project", "On arrays and files: `louver/formats/check.py`, the command `inspect`. Kernels have no constant matrices."),
+    Claim(11, "L141-149", "A compiler phase finds patterns in matrices of known values", "in the project", "On arrays and files: `louver/formats/check.py`, the command `inspect`. In a kernel's dense argument: `louver/user/finding.py`. Kernels have no constant matrices."),
     Claim(12, "L155-163", "A sparse product is used where its cost is lower and the pattern holds", "in the project", weighed),
     Claim(13, "L169-175", "Hints: PTX `.sparse`, CUDA `__sparse_matrix`, cuSPARSE", "contradicts the PTX ISA", no_hints),
     Claim(14, "L191-195", "sm_80's unit is `mma.sync` of 32 threads", "in the project", "`louver/isa/mma.py`."),
@@ -377,7 +377,7 @@ CLAIMS = (
     Claim(47, "L705-713", "2 cycles, cost 0.25, 2 × for 8 and 4 bits", "cannot be checked here", UNMEASURED_100),
     Claim(48, "L729-743", "`enum SparsityPattern`", "reproduced", six_patterns),
     Claim(49, "L749-781", "`encode_sparse_pattern` gives these ids", "contradicts itself", reversed_ids),
-    Claim(50, "L791-801", "Three uses: activations, pruning in training, a choice at run time", "in the project", "Prune, compress and metadata are one pass on the GPU, by the caller: `louver/library/streamed.py`."),
+    Claim(50, "L791-801", "Three uses: activations, pruning in training, a choice at run time", "in the project", "Activations: `louver.sparsify`, `louver/library/sparsify.py`. In training: `louver/torch/masked.py`. A choice at run time, by a flag on the device: `louver/user/found_launch.py`."),
     Claim(51, "L809-821", "4 to 8 cycles a block by `tcgen05.mma.sparse.dynamic`", "contradicts the PTX ISA", overhead_measured),
     Claim(52, "L831-879", "`detect_and_apply_sparsity_dynamic`", "reproduced", dynamic_code),
     Claim(53, "L887-897", "Finding a pattern pays from 128×128 on", "contradicts itself", lambda: f"{break_even_of_detection()} {no_natural_pattern()}"),
