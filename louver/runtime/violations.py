@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.dynamo import opaque
 from louver.runtime.driver import call, device_context
 from louver.runtime.memory import wait_for_device
 
@@ -95,6 +96,7 @@ def check_violations() -> None:
         page.check()
 
 
+@opaque
 def synchronize() -> None:
     """Waits for all work on the devices that run kernels with computed addresses, and raises what these kernels reported.
 

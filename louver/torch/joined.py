@@ -110,7 +110,11 @@ class JoinedWeight(SparseWeight):
         return super()._can_pack() and not any(size % ROWS for size in self.sizes)
 
     def scale_of(self, part: int) -> Tensor | None:
-        return None if self.scale is None else part_of(self.scale).split(self.sizes)[part]
+        return None if self.scale is None else self.own(self.scale).split(self.sizes)[part]
+
+    def own(self, x: Tensor) -> Tensor:
+        """The part of this rank of a tensor that a layout divides; what FSDP divides is whole."""
+        return x if self.layout is None else part_of(x)
 
     def whole(self, x: Tensor, part: int) -> Tensor:
         """Rows of a layer that are this rank's, as a part of those of the layer."""
@@ -211,19 +215,19 @@ class MemberRows(SparseWeight):
 
     @property
     def values(self) -> Tensor:
-        return self.joint.rows(part_of(self.joint.values), self.part)
+        return self.joint.rows(self.joint.own(self.joint.values), self.part)
 
     @property
     def indices(self) -> Tensor:
-        return self.joint.rows(part_of(self.joint.indices), self.part)
+        return self.joint.rows(self.joint.own(self.joint.indices), self.part)
 
     @property
     def places(self) -> Tensor:
         # Blocks of packed indices have rows of both layers by turns.
-        return self.natural() if self.joint.by_turns else self.joint.rows(part_of(self.joint.places), self.part)
+        return self.natural() if self.joint.by_turns else self.joint.rows(self.joint.own(self.joint.places), self.part)
 
     def natural(self) -> Tensor:
-        return self.joint.rows(part_of(self.joint.natural()), self.part)
+        return self.joint.rows(self.joint.own(self.joint.natural()), self.part)
 
     def pack_(self) -> MemberRows:
         self.joint.pack_()
