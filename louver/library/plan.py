@@ -216,8 +216,10 @@ class Plan:
         (m, k), solved = self._s.shape[-2:], self.problem
         target = target_named(self.target or self.device.target)
         n, sizes = column_class(max(self.n, 1)), self.device.sm_count
-        kept = Terms(batch_invariant=self.batch_invariant, dependent=self.dependent, form=self.target)
-        found = decide(solved, m, n, k, self.device, aligned_output=True, batch=self.batch, **kept)
+        terms = Terms(
+            batch=self.batch, batch_invariant=self.batch_invariant, dependent=self.dependent, form=self.target
+        )
+        found = decide(solved, m, n, k, self.device, aligned_output=True, **terms)
         told = predicted(
             solved, (m, n, k, self.batch), target, sizes, aligned_output=True, cuts=not self.batch_invariant
         )
