@@ -10,13 +10,11 @@ measured clock. The whole kernel's result is compared with float64 first.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from louver.compile.products import CompiledProduct, compile_product
@@ -31,12 +29,12 @@ from louver.library.launch import Launcher
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.launches import launches, rows_of
-from louver.measure.machine import header, require_torch
+from louver.measure.machine import require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, right
 from louver.measure.sustained import Sustained, sustain
 from louver.measure.verify import verify
 from louver.ptx.assembler import assemble
@@ -44,6 +42,7 @@ from louver.ptx.module import Block, If, Imm, Inst, Kernel, Module, Node, While
 from louver.ptx.printer import print_module
 from louver.runtime.device import Device, require_device
 from louver.runtime.module import LoadedKernel, load
+from script import arguments, facts_of
 
 LAUNCHES = 12
 PAUSE_SECONDS = 0.02
@@ -160,10 +159,9 @@ def _single(torch: Any, call: Callable[[int], Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--shapes", default="8448x6144x8192")
     parser.add_argument("--dtype", default="f16,e4m3")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch = require_torch()
     protocol = Protocol(settle_seconds=0.4, sustained_seconds=0.9)
@@ -175,7 +173,7 @@ def main() -> None:
             rows.append({"shape": [m, n, k], "dtype": dtype, "out": gemm.out, "schedule": schedule, "parts": taken})
             show(f"{m}×{n}×{k} {dtype}", taken)
     if given.out is not None:
-        record = {"kind": "ablations", **header(torch), "protocol": " ".join((__doc__ or "").split()), "rows": rows}
+        record = {**facts_of(torch, "ablations", __doc__), "rows": rows}
         print(f"wrote {write_record(given.out, record)}")
 
 
@@ -187,7 +185,7 @@ def show(title: str, taken: list[dict[str, Any]]) -> None:
         cells = (row["single_tflops"], long["tflops"], long["clock_mhz"], long["power_w"])
         speeds = ["–" if cell is None else f"{cell:.0f}" for cell in cells]
         rows.append([row["part"], *speeds, "–" if row["of_peak"] is None else f"{row['of_peak']:.3f}"])
-    columns = (Column("part"), *(Column(name, right=True) for name in numbers))
+    columns = (Column("part"), *right(*numbers))
     print("\n".join(Table(title, columns, rows).lines()))
 
 

@@ -43,6 +43,7 @@ from louver.measure.report.accuracy import accuracy_table, read_accuracy
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.records import draw
 from louver.torch.accuracy.text import evaluate, generate_tokens
+from script import arguments
 
 RESULTS: Final = ("articles", "news", "pydoc")
 OTHERS: Final = ("other_articles", "other_documents")
@@ -439,7 +440,7 @@ def write_all(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--parts", type=Path, nargs="+", default=[], help="folders of accuracy_prepare.py")
     parser.add_argument(
         "--stages",
@@ -458,7 +459,6 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder for pruned models, which other processes distil")
     parser.add_argument("--continue", type=Path, dest="resume", help="a record whose rows are not measured again")
     parser.add_argument("--merge", type=Path, nargs="+", help="records to put together")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.merge:
         return write_all(given.out, merged(given.merge))

@@ -10,7 +10,6 @@ tokens, no padding. Seconds: of a machine that others use too, so only their ord
 
 from __future__ import annotations
 
-import argparse
 import copy
 import platform
 import time
@@ -28,7 +27,8 @@ import louver.torch
 from louver.measure.machine import commit
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, right
+from script import arguments
 
 LONGEST, ROWS, LENGTH = 256, 64, 128
 METHODS: Final[dict[str, dict[str, Any]]] = {
@@ -80,8 +80,8 @@ def calibration(prepared: Prepared, encoder: Encoder) -> Tensor:
 
 def table(rows: list[dict[str, Any]]) -> Table:
     """The rows for a document."""
-    headings = ("mean cosine", "least cosine", "finds its rest", "agrees with dense", "seconds")
-    columns = (Column("pattern"), Column("method"), *(Column(name, right=True) for name in headings))
+    numbers = right("mean cosine", "least cosine", "finds its rest", "agrees with dense", "seconds")
+    columns = (Column("pattern"), Column("method"), *numbers)
     cells = [
         (
             row["pattern"],
@@ -98,10 +98,9 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--parts", type=Path, nargs="+", required=True)
     parser.add_argument("--encoder", type=Path, required=True)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     source = str(commit())
     prepared, encoder = Prepared.read(given.parts), Encoder(given.encoder)

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from louver.isa.tensormap import TensorMap
-from louver.measure.machine import header, require_torch
+from louver.measure.machine import require_torch
 from louver.measure.record import write_record
 from louver.ptx.assembler import assemble
 from louver.ptx.builder import KernelBuilder
@@ -22,6 +22,7 @@ from louver.runtime.device import require_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, LoadedKernel, load
 from louver.runtime.tensormap import encode
+from script import facts_of
 
 ROWS, ROW_BYTES, STAGES = 128, 128, 4
 K = 2560
@@ -97,7 +98,7 @@ def main() -> None:
     ]
     for row in rows:
         print(f"{row['case']:36} {row['ctas']:4} CTAs {row['clocks_a_box']:7} clocks a box")
-    record = {"kind": "box copies", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
+    record = {**facts_of(torch, "box copies", __doc__), "rows": rows}
     write_record(given.out, record)
 
 

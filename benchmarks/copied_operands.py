@@ -8,20 +8,20 @@ compared with float64. The shapes of `FITTED` decided about rates of the time mo
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from epilogues import check
+
 import louver
-from louver.library.numerics import coefficients
 from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, right
+from script import arguments
 
 FITTED = (
     *(("matmul", 6400, n, 2560) for n in (8, 32, 136, 264, 1000)),
@@ -60,24 +60,15 @@ def measure(torch: Any, kind: str, shape: tuple[int, int, int], protocol: Protoc
     for name, call in calls.items():
         y.fill_(float("nan"))
         call(0)
-        check(f"{kind} {shape} {name}", y if columns else y.t(), dense[0].double(), operands.x.t().double())
+        a, b = dense[0].double(), operands.x.t().double()
+        check(f"{kind} {shape} {name}", y if columns else y.t(), a @ b, a.abs() @ b.abs(), k)
     loads = {name: prepare(torch, lambda i, call=call: call(i % sets), sets, protocol) for name, call in calls.items()}
     taken = {name: round(median(seconds) * 1e6, 2) for name, seconds in take_turns(loads, protocol).items()}
     return {"kind": kind, "m": m, "n": n, "k": k, "us": taken}
 
 
-def check(name: str, y: Any, a: Any, b: Any) -> None:
-    """Raises ArithmeticError for a result that is too far off."""
-    relative, least, share = coefficients(a.shape[1], "f16", "f32")
-    expected, magnitude = a @ b, a.abs() @ b.abs()
-    wrong = ~((y.double() - expected).abs() <= 2 * (relative * expected.abs() + least + share * magnitude))
-    if bool(wrong.any()):
-        raise ArithmeticError(f"{name}: {int(wrong.sum())} of {wrong.numel()} elements are wrong")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = arguments(__doc__)
     given = parser.parse_args()
     torch, protocol = require_torch(), Protocol()
     rows = [
@@ -86,25 +77,17 @@ def main() -> None:
         for kind, *sizes in cases
         for shape in [(sizes[0], sizes[1], sizes[2])]
     ]
-    headings = (
-        "product",
-        "called µs",
-        "in place µs",
-        "whole lines µs",
-        "dense µs",
-        "in place / called",
-        "dense / called",
-    )
+    ways, factors = ("called", "in place", "whole lines", "dense"), ("in place", "dense")
     cells = [
         (
             f"{row['kind']} {row['m']}×{row['n']}×{row['k']}",
-            *(f"{us:.1f}" for us in row["us"].values()),
-            f"{row['us']['in place'] / row['us']['called']:.2f}",
-            f"{row['us']['dense'] / row['us']['called']:.2f}",
+            *(f"{row['us'][way]:.1f}" for way in ways),
+            *(f"{row['us'][way] / row['us']['called']:.2f}" for way in factors),
         )
         for row in rows
     ]
-    columns = tuple(Column(each, right=each != "product") for each in headings)
+    headings = (*(f"{way} µs" for way in ways), *(f"{way} / called" for way in factors))
+    columns = (Column("product"), *right(*headings))
     print("\n".join(Table("copied operands", columns, cells).lines()))
     if given.out:
         about = {"protocol": " ".join((__doc__ or "").split()), "bursts": protocol.describe_bursts()}

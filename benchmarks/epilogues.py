@@ -8,20 +8,19 @@ within twice the library's bound, because activations are compared by their grea
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import louver
 from louver.library.numerics import coefficients
 from louver.measure.graph import prepare, take_turns
-from louver.measure.machine import header, require_torch
+from louver.measure.machine import require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem, parse_shapes
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, right
+from script import arguments, facts_of
 
 CHECKED = 32
 """Number of tokens that are compared."""
@@ -106,27 +105,23 @@ def check(name: str, y: Any, expected: Any, magnitude: Any, k: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--shape", default="4096x4096x4096")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch = require_torch()
     protocol = Protocol()
     (shape,) = parse_shapes(given.shape)
     rows = measure(torch, shape, protocol)
-    headings = ("epilogue", "bulk µs", "direct µs", "direct / bulk", "bulk / none")
     cells: list[tuple[str, ...]] = []
     for row in rows:
         bulk, direct = row["bulk_us"], row["direct_us"]
         factors = (f"{direct / bulk:.3f}", f"{bulk / rows[0]['bulk_us']:.3f}")
         cells.append((row["epilogue"], f"{bulk:.1f}", f"{direct:.1f}", *factors))
-    columns = tuple(Column(name, right=name != "epilogue") for name in headings)
+    columns = (Column("epilogue"), *right("bulk µs", "direct µs", "direct / bulk", "bulk / none"))
     print("\n".join(Table("×".join(map(str, shape)) + " f16", columns, cells).lines()))
     if given.out is not None:
         record = {
-            "kind": "epilogues",
-            **header(torch),
-            "protocol": " ".join((__doc__ or "").split()),
+            **facts_of(torch, "epilogues", __doc__),
             "bursts": protocol.describe_bursts(),
             "shape": list(shape),
             "rows": rows,

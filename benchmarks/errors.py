@@ -13,11 +13,9 @@ float64 on the GPU. Exit status 1 if a bound is passed, 2 if nothing can be meas
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,10 +35,11 @@ from louver.library.numerics import (
     accumulation,
     coefficients,
 )
-from louver.measure.machine import CannotMeasureError, header, require_torch
+from louver.measure.machine import CannotMeasureError, require_torch
 from louver.measure.operands import as_torch, converted, pruned
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
+from script import arguments, facts_of
 
 SIZES = (256, 1024, 4096, 5003, 16384)
 """K of the sums. One is odd."""
@@ -209,8 +208,7 @@ def show(title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the record as JSON")
+    parser = arguments(__doc__)
     given = parser.parse_args()
     try:
         torch = require_torch()
@@ -228,7 +226,7 @@ def main() -> int:
     )
     passed = [row for row in (*found, *worst, *curves) if not row["of_bound"] <= 1]
     if given.out is not None:
-        record = {"kind": "errors", **header(torch), "protocol": " ".join((__doc__ or "").split())}
+        record = facts_of(torch, "errors", __doc__)
         rows = {"sums": found, "worst_sums": worst, "activations": curves}
         print(f"wrote {write_record(given.out, {**record, **rows})}")
     for row in passed:

@@ -7,9 +7,7 @@ float64.
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import triton_kernels
@@ -21,9 +19,10 @@ from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Table, right
 from louver.measure.verify import verify
 from louver.user.hints import REGISTER_TILES
+from script import arguments
 
 M, K = 14336, 4096
 TOKENS = (8, 16, 48, 64, 100, 128, 136, 200, 256, 1024)
@@ -53,12 +52,11 @@ def measure(torch: Any, n: int, protocol: Protocol) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = arguments(__doc__)
     given = parser.parse_args()
     torch, protocol = require_torch(), Protocol()
     rows = [measure(torch, n, protocol) for n in TOKENS]
-    columns = tuple(Column(name, right=True) for name in ("tokens", *(f"{way} µs" for way in WAYS)))
+    columns = right("tokens", *(f"{way} µs" for way in WAYS))
     cells = [(str(row["shape"][1]), *(f"{us:.1f}" for us in row["us"].values())) for row in rows]
     print("\n".join(Table(f"{M}×N×{K} f16", columns, cells).lines()))
     if given.out is not None:

@@ -8,10 +8,8 @@ Small weights: `louver.linear` of f16 on a plan, and `torch.mm`, in turns by CUD
 
 from __future__ import annotations
 
-import argparse
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,7 @@ from louver.ptx.assembler import assemble
 from louver.runtime.device import require_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
+from script import arguments
 
 ROUNDS, LAUNCHES, SHARED = 256, 5, 49152
 TYPES = (("f16", "f32"), ("tf32", "f32"), ("s8", "s32"))
@@ -211,8 +210,7 @@ def _dense(torch: Any, operands: Any, index: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = arguments(__doc__, needed=True)
     given = parser.parse_args()
     torch, place = require_torch(), require_device()
     if place.target != "sm_90a":

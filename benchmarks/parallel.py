@@ -16,7 +16,6 @@ without multicast.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
@@ -24,7 +23,6 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +36,7 @@ import louver
 import louver.torch
 from louver.torch.parallel import ColwiseParallel, RowwiseParallel
 from louver.torch.tokens import quantized_rows, quantized_tokens
+from script import arguments
 
 HEAD, TURNS, SECONDS = 128, 5, 0.02
 SMALL = 256
@@ -277,8 +276,7 @@ def process(rank: int, options: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--backend", default="nccl", choices=("nccl", "gloo"))
     parser.add_argument("--ranks", type=int, default=int(os.environ.get("WORLD_SIZE", torch.cuda.device_count())))
     parser.add_argument("--width", type=int, default=8192)

@@ -24,7 +24,8 @@ from louver.measure.operands import make_operands
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, right
+from script import arguments
 
 SEPARATOR = "spin_kernel"
 """The kernel of torch.cuda._sleep, which precedes each contender."""
@@ -110,7 +111,7 @@ def counted(kernels: list[KernelCounters]) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]], title: str) -> None:
-    columns = (Column("product"), Column("contender"), *(Column(heading, right=True) for heading in COLUMNS))
+    columns = (Column("product"), Column("contender"), *right(*COLUMNS))
     cells: list[tuple[str, ...]] = []
     for row in rows:
         values = [(row["counters"].get(name), factor, form) for name, factor, form in COLUMNS.values()]
@@ -120,10 +121,9 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--shapes", default="4096x8192x8192", help="MxNxK, separated by commas")
     parser.add_argument("--dtype", default="f16,e4m3,int8", help="element types, separated by commas")
-    parser.add_argument("--out", type=Path, help="write the record as JSON")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     problems = [

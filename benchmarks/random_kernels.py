@@ -11,7 +11,6 @@ refused kernel counts with its message. Exit status 1 if any launch is wrong or 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -29,6 +28,7 @@ from louver.measure.record import write_record
 from louver.measure.workers import Lost, Turn, share_out
 from louver.user.compiled import UncleanKernelError
 from louver.user.hints import REGISTER_TILES
+from script import arguments
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -114,11 +114,10 @@ def counts(tasks: Sequence[tuple[int, int]]) -> dict[str, dict[str, int]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--launches", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=min(MOST_WORKERS, os.cpu_count() or 1))
-    parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
     try:
         facts = host_header(require_torch())

@@ -9,9 +9,7 @@ Results are compared with float64 for 32 tokens. The tiles that Louver's model c
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import louver
@@ -22,7 +20,7 @@ from louver.library.choose_tiles import costs
 from louver.library.numerics import accumulation
 from louver.measure.float64 import beside_float64, sampled
 from louver.measure.graph import prepare, take_turns
-from louver.measure.machine import forbid_short_sums, header, require_torch
+from louver.measure.machine import forbid_short_sums, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
@@ -35,6 +33,7 @@ from louver.ptx.printer import print_module
 from louver.runtime.device import Device, require_device
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
+from script import arguments, facts_of
 
 SHAPES = ((4096, 4096, 4096), (4096, 8192, 8192), (4096, 256, 4096), (4096, 16, 4096))
 """M, N and K. Targets are compared in the first two."""
@@ -52,6 +51,9 @@ ROUNDS = 512
 
 FLOPS = 2 * 16 * 8 * 32
 """Of one product, the zeros of A included."""
+
+SHOWN = ("target", "tile_m", "tile_n", "tile_k", "warps", "predicted_clocks", "tflops")
+"""Of a measured tile."""
 
 PROTOCOL = Protocol(rounds=5, burst_seconds=0.05, pause_seconds=0.03)
 
@@ -176,29 +178,19 @@ def tiles(torch: Any, shape: tuple[int, int, int], target: str, place: Device) -
         if each.schedule in times
     ]
     for row in rows:
-        print(
-            m,
-            n,
-            k,
-            {
-                name: row[name]
-                for name in ("target", "tile_m", "tile_n", "tile_k", "warps", "predicted_clocks", "tflops")
-            },
-            flush=True,
-        )
+        print(m, n, k, {name: row[name] for name in SHOWN}, flush=True)
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, needed=True)
     parser.add_argument("--targets", default=",".join(TARGETS), help="targets whose kernels run, beside the GPU's own")
-    parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch, place = require_torch(), require_device()
     forbid_short_sums(torch)
     targets = tuple(given.targets.split(","))
     rows = [measure(torch, shape, targets, place) for shape in SHAPES]
-    record = {"kind": "register tiles", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
+    record = {**facts_of(torch, "register tiles", __doc__), "rows": rows}
     record["tiles"] = [row for shape in SHAPES[:1] for row in tiles(torch, shape, targets[0], place)]
     record["bursts"] = PROTOCOL.describe_bursts()
     write_record(given.out, record)

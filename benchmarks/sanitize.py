@@ -11,7 +11,6 @@ unless all are clean, 3 without compute-sanitizer.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -25,6 +24,7 @@ from counters import find_tool
 from louver.measure.record import write_record
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import require_device
+from script import arguments
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 PROGRAMS = (
@@ -96,8 +96,7 @@ def version(sanitizer: Path) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the record as JSON")
+    parser = arguments(__doc__)
     args = parser.parse_args()
     sanitizer = find_tool("compute-sanitizer", PLACES)
     if sanitizer is None:

@@ -9,10 +9,8 @@ gemm` runs them. Results are compared with float64 for some tokens.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from triton_kernels import linear
@@ -29,13 +27,14 @@ from louver.library.state import TensorState
 from louver.measure.float64 import beside_float64, sampled
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import compile_all, rows_of
-from louver.measure.machine import forbid_short_sums, header, require_torch
+from louver.measure.machine import forbid_short_sums, require_torch
 from louver.measure.operands import Operands, make_operands
 from louver.measure.problems import GemmProblem, parse_shapes
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.runtime.device import Device, require_device
 from louver.user.hints import REGISTER_TILES
+from script import arguments, facts_of
 
 M, N, K = 128, 256, 64
 """The tile."""
@@ -147,16 +146,15 @@ def measure(torch: Any, shape: tuple[int, int, int], place: Device) -> list[dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--shapes", default="4096x4096x4096,4096x8192x8192")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch, place = require_torch(), require_device()
     forbid_short_sums(torch)
     compile_all(((PROBLEM, each.schedule) for each in variants(place)), place.target)
     rows = [{"shape": list(shape), "kernels": measure(torch, shape, place)} for shape in parse_shapes(given.shapes)]
     if given.out is not None:
-        record = {"kind": "schedule parts", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
+        record = {**facts_of(torch, "schedule parts", __doc__), "rows": rows}
         print(f"wrote {write_record(given.out, record)}")
 
 

@@ -16,18 +16,16 @@ status 1 if any case is wrong.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 from louver.isa.targets import TARGETS
 from louver.measure.machine import CannotMeasureError, host_header, require_torch
 from louver.measure.record import write_record
 from random_products.cases import VECTORS
 from random_products.pool import sweep
+from script import arguments
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, help="processes; default: one a core, at most 15")
@@ -35,7 +33,6 @@ def main() -> int:
         "--vectors", type=float, default=VECTORS, help="share of vectors N:M@L, 0 to 1; default: a third"
     )
     parser.add_argument("--target", help="targets whose kernels run, separated by commas; default: the GPU's own")
-    parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
     targets = tuple(args.target.split(",")) if args.target else (None,)
     for each in targets:

@@ -13,7 +13,6 @@ sparse ways are first compared with PyTorch's of the dense weight with zeros. St
 
 from __future__ import annotations
 
-import argparse
 import copy
 import time
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from louver.measure.record import write_record
 from louver.torch import SparseLinear, SparseWeight
 from louver.torch.accuracy import faster
 from louver.torch.operators import OPS
+from script import arguments
 
 LAYERS: Final = {"gate, up": (28672, 4096), "down": (4096, 14336), "q, k, v": (6144, 4096), "o": (4096, 4096)}
 """Outputs and inputs of the layers of a block of Llama 3 8B."""
@@ -260,12 +260,11 @@ def trained(model: Any, masks: dict[Any, Any], rows: Any, held: Any, steps: int,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--parts", default="products,block,distill,loss")
     parser.add_argument("--texts", type=Path, nargs="*", default=[])
     parser.add_argument("--steps", type=int, default=2000, help="of the loss")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     forbid_short_sums(require_torch())
     parts: dict[str, Callable[[], Any]] = {

@@ -277,8 +277,8 @@ OPTIONS: tuple[Option, ...] = (
 """In the order in which a product applies them."""
 
 
-def draw_options(rng: Rng, setting: Setting, *, most: int = 4) -> dict[str, str]:
-    """Options of a group and their forms, in the order of `OPTIONS`; half of the groups have none or one."""
+def draw_options(rng: Rng, setting: Setting) -> dict[str, str]:
+    """Options of a group and their forms, at most 4, in the order of `OPTIONS`; half of the groups have none or one."""
     wanted = [option for option in OPTIONS if available(option, setting.kind) and rng.random() < option.share]
     if rng.random() < 0.5:
         wanted = [wanted[int(rng.integers(len(wanted)))]] if wanted else []
@@ -287,7 +287,7 @@ def draw_options(rng: Rng, setting: Setting, *, most: int = 4) -> dict[str, str]
     for option in sorted(wanted, key=lambda option: not option.floating):
         forms = option.forms(setting)
         clash = any(name in option.without or option.name in BY_NAME[name].without for name in found)
-        if forms and not clash and len(found) < most and _goes(option, setting, found):
+        if forms and not clash and len(found) < 4 and _goes(option, setting, found):
             found[option.name] = str(rng.choice(forms))
     return {option.name: found[option.name] for option in OPTIONS if option.name in found}
 

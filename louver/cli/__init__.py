@@ -6,12 +6,10 @@ import click
 
 import louver
 from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_ladder, plot, schedules, serve
-from louver.cli.claims import claims
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
-from louver.cli.machine import advise, doctor, roofline, tune
-from louver.cli.targets import isa
+from louver.cli.machine import advise, claims, doctor, isa, roofline, tune
 from louver.cli.weights import compress, decompress, demo, inspect, prune
 
 

@@ -1,4 +1,4 @@
-"""Commands about the machine: doctor, advise, roofline, tune."""
+"""Commands about machines and what is known of them: doctor, advise, isa, claims, roofline, tune."""
 
 from __future__ import annotations
 
@@ -109,3 +109,34 @@ def tune(
     if show:
         return command.show()
     return command.run_tune(command.tasks(shapes, dtype, kind, out_dtype, n, accumulate), table)
+
+
+@click.command()
+@click.option("--target", metavar="GPU", help="The GPU target. Default: list the targets.")
+@click.option("--sparse", is_flag=True, help="Only products with a sparse A.")
+@click.option("--dtype", metavar="TYPE", help="Only products of this element type of A.")
+@result_command
+def isa(target: str | None, sparse: bool, dtype: str | None) -> Result:
+    """List the matrix products of a GPU target, native or emulated by the assembler. Needs no GPU."""
+    from louver.cli.commands.isa import list_products, list_targets
+
+    if target is not None:
+        return list_products(target, sparse=sparse, dtype=dtype)
+    if sparse or dtype is not None:
+        raise ValueError("--sparse and --dtype choose among a target's products, got no --target: name one, sm_90a say")
+    return list_targets()
+
+
+@click.command()
+@click.argument("document", required=False)
+@click.option("--verdict", metavar="TEXT", help='Only statements with this verdict, "contradicts itself" say.')
+@result_command
+def claims(document: str | None, verdict: str | None) -> Result:
+    """List what became of the statements of DOCUMENT (000 to 004), by default a count for each document."""
+    from louver.cli.commands.claims import list_claims, list_documents
+
+    if document is not None:
+        return list_claims(document, verdict)
+    if verdict is not None:
+        raise ValueError("--verdict chooses among a document's statements, got no document: name one, 000 say")
+    return list_documents()

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement
+from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement, pointer, register
 from louver.isa.machine import Outcome, WarpState
 from louver.isa.targets import MAX_PENDING_COPIES
 
@@ -44,12 +44,8 @@ class AsyncCopy(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        last = ("src-size", "b32") if self.partial else ("ignore-src", "pred")
-        return (
-            Operand("dst", "in", "b32", kind="address"),
-            Operand("src", "in", "b64", kind="address"),
-            Operand(last[0], "in", last[1], kind="register"),
-        )
+        last = register("src-size", "b32") if self.partial else register("ignore-src", "pred")
+        return pointer("dst", "b32"), pointer("src", "b64"), last
 
     @property
     def mnemonic(self) -> str:
@@ -102,7 +98,7 @@ class AsyncArrive(Effect):
     """
 
     opcode = "cp.async.mbarrier.arrive.noinc.shared::cta.b64"
-    takes = (Operand("addr", "in", "b32", kind="address"),)
+    takes = (pointer("addr", "b32"),)
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:

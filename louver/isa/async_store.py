@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
+from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement, pointer
 from louver.isa.machine import Outcome, WarpState
 from louver.isa.memory import VECTOR, check_size, registers_to_bytes
 
@@ -33,9 +33,9 @@ class StoreAsync(Effect):
     @property
     def operands(self) -> tuple[Operand, ...]:
         return (
-            Operand("a", "in", "b32", kind="address"),
+            pointer("a", "b32"),
             Operand("b", "in", self.type, self.count, "register", braces=self.count > 1),
-            Operand("mbar", "in", "b32", kind="address"),
+            pointer("mbar", "b32"),
         )
 
     @property

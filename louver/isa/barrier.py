@@ -11,15 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, output, pointer, reads
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Outcome, WarpState
 from louver.isa.targets import MBARRIER_MAX_ARRIVALS
 
-
-def _address(name: str = "addr") -> Operand:
-    return Operand(name, "in", "b32", kind="address")
-
-
+_ADDRESS = pointer("addr", "b32")
 _COUNT = Operand("count", "in", "b32", values=range(1, MBARRIER_MAX_ARRIVALS + 1))
 """Arrivals at an mbarrier."""
 
@@ -29,7 +25,7 @@ class MbarrierInit(Effect):
     """`mbarrier.init.shared::cta.b64 [addr], count`: `count` arrivals complete a phase."""
 
     opcode = "mbarrier.init.shared::cta.b64"
-    takes = (_address(), _COUNT)
+    takes = (_ADDRESS, _COUNT)
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -54,7 +50,7 @@ class MbarrierArrive(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return (_address(), _COUNT) if self.counted else (_address(),)
+        return (_ADDRESS, _COUNT) if self.counted else (_ADDRESS,)
 
     @property
     def mnemonic(self) -> str:
@@ -78,7 +74,7 @@ class MbarrierArriveExpect(Effect):
 
     remote: bool = False
 
-    takes = (_address(), Operand("bytes", "in", "b32"))
+    takes = (_ADDRESS, *reads("b32", "bytes"))
     needs = SM90
 
     @property
@@ -97,7 +93,7 @@ class MbarrierTryWait(Effect):
     """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause."""
 
     opcode = "mbarrier.try_wait.parity.shared::cta.b64"
-    takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32", values=range(2)))
+    takes = (output("pred", "p"), _ADDRESS, Operand("parity", "in", "b32", values=range(2)))
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -110,7 +106,7 @@ class MbarrierInvalidate(Effect):
     """`mbarrier.inval [addr]`: the bytes of the barrier become ordinary memory again."""
 
     opcode = "mbarrier.inval.shared::cta.b64"
-    takes = (_address(),)
+    takes = (_ADDRESS,)
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -133,7 +129,7 @@ class MapShared(Pure):
     """`mapa.shared::cluster.u32 d, a, rank`: the address of `a` in the window of the CTA with that rank."""
 
     opcode = "mapa.shared::cluster.u32"
-    takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("rank", "in", "b32"))
+    takes = (output("b32"), *reads("b32", "a", "rank"))
     needs = SM90
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:

@@ -8,14 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from louver.isa.instruction import Bits, Operand, Pure
+from louver.isa.instruction import Bits, Operand, Pure, output, reads
 
 BITS = 32
 """Width of the registers."""
-
-
-def _inputs(*names: str) -> tuple[Operand, ...]:
-    return Operand("d", "out", "b32", kind="register"), *(Operand(name, "in", "b32") for name in names)
 
 
 def _mask(length: Bits) -> Bits:
@@ -34,7 +30,8 @@ class ExtractField(Pure):
 
     opcode = "bfe.{self.type}"
     takes = (
-        *_inputs("a"),
+        output("b32"),
+        *reads("b32", "a"),
         Operand("position", "in", "b32", values=range(256)),
         Operand("length", "in", "b32", values=range(256)),
     )
@@ -60,7 +57,7 @@ class PermuteBytes(Pure):
     """
 
     opcode = "prmt.b32"
-    takes = _inputs("a", "b", "selector")
+    takes = (output("b32"), *reads("b32", "a", "b", "selector"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, selector = inputs
@@ -86,7 +83,7 @@ class Logic3(Pure):
     table: int
 
     opcode = "lop3.b32"
-    takes = _inputs("a", "b", "c")
+    takes = (output("b32"), *reads("b32", "a", "b", "c"))
 
     def __post_init__(self) -> None:
         if not 0 <= self.table <= 0xFF:
@@ -119,7 +116,7 @@ class CountOnes(Pure):
     """`popc.b32 d, a`: the number of set bits of a."""
 
     opcode = "popc.b32"
-    takes = _inputs("a")
+    takes = (output("b32"), *reads("b32", "a"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         ones = np.unpackbits(np.ascontiguousarray(inputs[0])[:, None].view(np.uint8), axis=1)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement, output, pointer, register
 from louver.isa.machine import GENERIC_PARAMETERS, Outcome, WarpState
 from louver.isa.targets import MAX_PENDING_COPIES, MBARRIER_MAX_TRANSACTION_BYTES, BulkSpace
 
@@ -32,7 +32,7 @@ class GenericParameter(Pure):
     """`cvta.param.u64 d, a`: the generic address of a kernel parameter."""
 
     opcode = "cvta.param.u64"
-    takes = (Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b64", kind="register"))
+    takes = (output("b64"), register("a", "b64"))
     needs = Requirement((7, 7))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
@@ -49,7 +49,7 @@ class CachePolicy(Pure):
     eviction: Eviction
 
     opcode = "createpolicy.fractional.L2::evict_{self.eviction}.b64"
-    takes = (Operand("d", "out", "b64", kind="register"),)
+    takes = (output("b64"),)
     needs = Requirement((7, 4), "sm_80")
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class TensorMapFetch(Effect):
     """`prefetch.tensormap [a]`: fetch a tensor map before the first copy needs it. Source: PTX ISA, prefetch."""
 
     opcode = "prefetch.tensormap"
-    takes = (Operand("a", "in", "b64", kind="address"),)
+    takes = (pointer("a", "b64"),)
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -108,12 +108,12 @@ class BulkTensorLoad(Effect):
     @property
     def operands(self) -> tuple[Operand, ...]:
         mask = (Operand("mask", "in", "b16", values=range(1 << 16)),) if self.multicast else ()
-        policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
+        policy = (register("policy", "b64"),) if self.cache_hint else ()
         return (
-            Operand("dst", "in", "b32", kind="address"),
-            Operand("map", "in", "b64", kind="register"),
+            pointer("dst", "b32"),
+            register("map", "b64"),
             Operand("coordinates", "in", "b32", self.rank, braces=True),
-            Operand("mbar", "in", "b32", kind="address"),
+            pointer("mbar", "b32"),
             *mask,
             *policy,
         )
@@ -156,11 +156,11 @@ class BulkTensorStore(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
+        policy = (register("policy", "b64"),) if self.cache_hint else ()
         return (
-            Operand("map", "in", "b64", kind="register"),
+            register("map", "b64"),
             Operand("coordinates", "in", "b32", self.rank, braces=True),
-            Operand("src", "in", "b32", kind="address"),
+            pointer("src", "b32"),
             *policy,
         )
 
@@ -191,10 +191,10 @@ class BulkLoad(Effect):
 
     opcode = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     takes = (
-        Operand("dst", "in", "b32", kind="address"),
-        Operand("src", "in", "b64", kind="address"),
+        pointer("dst", "b32"),
+        pointer("src", "b64"),
         Operand("size", "in", "b32", values=range(0, MBARRIER_MAX_TRANSACTION_BYTES + 1, 16)),
-        Operand("mbar", "in", "b32", kind="address"),
+        pointer("mbar", "b32"),
     )
     needs = SM90
 

@@ -7,13 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from louver.isa.instruction import Bits, Effect, Operand, RegType
+from louver.isa.instruction import Bits, Effect, Operand, output, reads
 from louver.isa.machine import Outcome, WarpState
-
-
-def _address(space: Literal["global", "shared"]) -> Operand:
-    kind: RegType = "b64" if space == "global" else "b32"
-    return Operand("a", "in", kind, kind="address")
+from louver.isa.memory import in_space
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +22,7 @@ class LoadByte(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("d", "out", "b16", kind="register"), _address(self.space)
+        return output("b16"), in_space(self.space)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return (warp.load(self.space, inputs[0], 1)[:, 0].astype(np.uint16),)
@@ -42,7 +38,7 @@ class StoreByte(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return _address(self.space), Operand("b", "in", "b16")
+        return in_space(self.space), *reads("b16", "b")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.store(self.space, inputs[0], (inputs[1] & 0xFF).astype(np.uint8)[:, None])

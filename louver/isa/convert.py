@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
 from louver.isa.floating import f32_to_odd
-from louver.isa.instruction import Bits, Operand, Pure, RegType, Requirement
+from louver.isa.instruction import Bits, Operand, Pure, RegType, Requirement, output, reads, register
 from louver.isa.scalar import CANONICAL_NAN, REGISTER, VALUE, to_bits
 
 Half = Literal["f16", "bf16"]
@@ -32,10 +32,6 @@ FP8_DIGITS: dict[Fp8, tuple[int, int]] = {"e4m3": (3, -6), "e5m2": (2, -14)}
 """Bits of the fraction of each type, and the exponent of its least normal number."""
 
 
-def _out(kind: RegType) -> Operand:
-    return Operand("d", "out", kind, kind="register")
-
-
 @dataclass(frozen=True, slots=True)
 class FromF32(Pure):
     """`cvt.rn.f16.f32 d, a` (or bf16): to nearest even; overflow gives infinity."""
@@ -43,7 +39,7 @@ class FromF32(Pure):
     to: Half
 
     opcode = "cvt.rn.{self.to}.f32"
-    takes = (_out("b16"), Operand("a", "in", "f32"))
+    takes = (output("b16"), *reads("f32", "a"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         value = inputs[0].view(np.float32)
@@ -59,7 +55,7 @@ class PairFromF32(Pure):
     to: Half
 
     opcode = "cvt.rn.{self.to}x2.f32"
-    takes = (_out("b32"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
+    takes = (output("b32"), *reads("f32", "a", "b"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         narrow = FromF32(self.to)
@@ -74,7 +70,7 @@ class ToF32(Pure):
     source: Half
 
     opcode = "cvt.f32.{self.source}"
-    takes = (_out("f32"), Operand("a", "in", "b16", kind="register"))
+    takes = (output("f32"), register("a", "b16"))
 
     @property
     def requires(self) -> Requirement:
@@ -95,7 +91,7 @@ class Fp8PairFromF32(Pure):
     to: Fp8
 
     opcode = "cvt.rn.satfinite.{self.to}x2.f32"
-    takes = (_out("b16"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
+    takes = (output("b16"), *reads("f32", "a", "b"))
     needs = Requirement((8, 1), "sm_89")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
@@ -118,7 +114,7 @@ class HalfPairFromFp8(Pure):
     source: Fp8
 
     opcode = "cvt.rn.f16x2.{self.source}x2"
-    takes = (_out("b32"), Operand("a", "in", "b16", kind="register"))
+    takes = (output("b32"), register("a", "b16"))
     needs = Requirement((8, 1), "sm_89")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
@@ -138,7 +134,7 @@ class IntegerToF32(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return _out("f32"), Operand("a", "in", REGISTER[self.source])
+        return output("f32"), *reads(REGISTER[self.source], "a")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         whole = inputs[0].view(VALUE[self.source])
@@ -161,7 +157,7 @@ class IntegerToHalf(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return _out("b16"), Operand("a", "in", REGISTER[self.source])
+        return output("b16"), *reads(REGISTER[self.source], "a")
 
     @property
     def requires(self) -> Requirement:
@@ -184,7 +180,7 @@ class F32ToInteger(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return _out(REGISTER[self.to]), Operand("a", "in", "f32")
+        return output(REGISTER[self.to]), *reads("f32", "a")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         value = inputs[0].view(np.float32)
@@ -203,7 +199,7 @@ class RoundToEven(Pure):
     """`cvt.rni.f32.f32 d, a`: to the nearest whole number, ties to the even one; NaN results are canonical."""
 
     opcode = "cvt.rni.f32.f32"
-    takes = (_out("f32"), Operand("a", "in", "f32"))
+    takes = (output("f32"), *reads("f32", "a"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         value = inputs[0].view(np.float32)
@@ -224,7 +220,7 @@ class RoundWhole(Pure):
 
     to: Literal["floor", "ceil", "trunc"]
 
-    takes = (_out("f32"), Operand("a", "in", "f32"))
+    takes = (output("f32"), *reads("f32", "a"))
 
     def __post_init__(self) -> None:
         if self.to not in WHOLE_ROUNDINGS:
@@ -269,7 +265,7 @@ class ConvertInteger(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         to, source = INTEGER_CONVERSIONS[self.to, self.source]
-        return _out(to), Operand("a", "in", source)
+        return output(to), *reads(source, "a")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         to, source = (_WIDTH[kind] for kind in INTEGER_CONVERSIONS[self.to, self.source])

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.instruction import Bits, Operand, Pure, Requirement
+from louver.isa.instruction import Bits, Operand, Pure, Requirement, output, reads
 from louver.isa.scalar import CANONICAL_NAN, REGISTER
 
 F64 = NDArray[np.float64]
@@ -38,7 +38,7 @@ class Fma(Pure):
     """`fma.rn.f32 d, a, b, c`: a · b + c, rounded once; NaN results are canonical."""
 
     opcode = "fma.rn.f32"
-    takes = (Operand("d", "out", "f32", kind="register"), *(Operand(name, "in", "f32") for name in "abc"))
+    takes = (output("f32"), *reads("f32", "a", "b", "c"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         with np.errstate(all="ignore"):
@@ -58,8 +58,7 @@ class Sign(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        kind = REGISTER[self.type]
-        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
+        return output(REGISTER[self.type]), *reads(REGISTER[self.type], "a")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         bits = inputs[0]
@@ -110,7 +109,7 @@ class Approximate(Pure):
     op: Literal["ex2", "rcp", "tanh", "lg2", "rsqrt", "sqrt"]
     flush: bool = False
 
-    takes = (Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32"))
+    takes = (output("f32"), *reads("f32", "a"))
     needs = Requirement()
 
     def __post_init__(self) -> None:
@@ -138,7 +137,7 @@ class SquareRoot(Pure):
     """`sqrt.rn.f32 d, a`: to nearest even; NaN results are canonical."""
 
     opcode = "sqrt.rn.f32"
-    takes = (Operand("d", "out", "f32", kind="register"), Operand("a", "in", "f32"))
+    takes = (output("f32"), *reads("f32", "a"))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         with np.errstate(all="ignore"):

@@ -73,6 +73,26 @@ class Operand:
             raise ValueError(f"operand {self.name}: an output must be a register, got kind {self.kind!r}")
 
 
+def output(type: RegType, name: str = "d") -> Operand:
+    """The register that an instruction writes."""
+    return Operand(name, "out", type, kind="register")
+
+
+def register(name: str, type: RegType) -> Operand:
+    """A register that an instruction reads."""
+    return Operand(name, "in", type, kind="register")
+
+
+def pointer(name: str, type: RegType) -> Operand:
+    """An address: "b32" in shared memory, "b64" in global memory or of a parameter."""
+    return Operand(name, "in", type, kind="address")
+
+
+def reads(type: RegType, *names: str) -> tuple[Operand, ...]:
+    """Registers or constants that an instruction reads."""
+    return tuple(Operand(name, "in", type) for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """Requirements of an instruction: least PTX ISA version, and least target or, with a suffix, only target."""

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
+from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement, pointer
 from louver.isa.machine import Outcome, WarpState
 
 ROWS = 8
@@ -52,7 +52,7 @@ class StoreMatrix(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("a", "in", "b32", kind="address"), Operand("r", "in", "b32", self.count, "register", braces=True)
+        return pointer("a", "b32"), Operand("r", "in", "b32", self.count, "register", braces=True)
 
     @property
     def mnemonic(self) -> str:
@@ -80,9 +80,7 @@ class LoadMatrix(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("r", "out", "b32", self.count, "register", braces=True), Operand(
-            "a", "in", "b32", kind="address"
-        )
+        return Operand("r", "out", "b32", self.count, "register", braces=True), pointer("a", "b32")
 
     @property
     def mnemonic(self) -> str:

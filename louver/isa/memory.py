@@ -11,7 +11,19 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Effect, Operand, RegType, Requirement
+from louver.isa.instruction import (
+    LANES,
+    REGISTER_BITS,
+    STORAGE,
+    Bits,
+    Effect,
+    Operand,
+    RegType,
+    Requirement,
+    output,
+    pointer,
+    reads,
+)
 from louver.isa.machine import U8, AtomicKind, Outcome, WarpState
 from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
 
@@ -36,6 +48,11 @@ def registers_to_bytes(bits: Bits) -> U8:
     """Bytes [32, count · size] from registers [32] or [count, 32]."""
     lanes = bits[:, None] if bits.ndim == 1 else bits.T
     return np.ascontiguousarray(lanes).view(np.uint8).reshape(LANES, -1)
+
+
+def in_space(space: Literal["global", "shared"]) -> Operand:
+    """The address of an access to a space."""
+    return pointer("a", "b64" if space == "global" else "b32")
 
 
 def _size(kind: RegType, count: int) -> int:
@@ -73,9 +90,8 @@ class Load(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        address: RegType = "b64" if self.space == "global" else "b32"
         d = Operand("d", "out", self.type, self.count, "register", braces=self.count > 1)
-        return d, Operand("a", "in", address, kind="address")
+        return d, in_space(self.space)
 
     @property
     def mnemonic(self) -> str:
@@ -104,9 +120,8 @@ class Store(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        address: RegType = "b64" if self.space == "global" else "b32"
         b = Operand("b", "in", self.type, self.count, "register", braces=self.count > 1)
-        return Operand("a", "in", address, kind="address"), b
+        return in_space(self.space), b
 
     @property
     def mnemonic(self) -> str:
@@ -126,7 +141,7 @@ class LoadParameter(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("d", "out", REGISTER[self.type], kind="register"), Operand("a", "in", "b64", kind="address")
+        return output(REGISTER[self.type]), pointer("a", "b64")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         data = warp.load("param", inputs[0], REGISTER_BITS[REGISTER[self.type]] // 8)
@@ -143,7 +158,7 @@ class SymbolAddress(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", "b64", kind="address")
+        return output(self.type), pointer("a", "b64")
 
     def text(self, *args: str) -> str:
         """PTX has no brackets around this symbol."""
@@ -199,11 +214,11 @@ class AtomicAdd(Effect):
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = ATOMIC_TYPES[self.type].register
-        d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
+        d = (output(kind),) if self.returns else ()
         # PTX has no constants of halves.
         halves = "f16" in self.type
         b = Operand("b", "in", kind, kind="register" if halves else "value")
-        return *d, Operand("a", "in", "b64", kind="address"), b
+        return *d, pointer("a", "b64"), b
 
     @property
     def mnemonic(self) -> str:
@@ -237,7 +252,7 @@ class AddVector(Effect):
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = ATOMIC_TYPES[self.type].register
-        return Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind, self.count, braces=True)
+        return pointer("a", "b64"), Operand("b", "in", kind, self.count, braces=True)
 
     @property
     def mnemonic(self) -> str:
@@ -293,8 +308,8 @@ class AtomicUpdate(Effect):
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = REGISTER[self.type]
-        d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
-        return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
+        d = (output(kind),) if self.returns else ()
+        return *d, pointer("a", "b64"), *reads(kind, "b")
 
     @property
     def mnemonic(self) -> str:
@@ -326,11 +341,7 @@ class AtomicCompareAndSwap(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return (
-            Operand("d", "out", self.type, kind="register"),
-            Operand("a", "in", "b64", kind="address"),
-            *(Operand(name, "in", self.type) for name in "bc"),
-        )
+        return output(self.type), pointer("a", "b64"), *reads(self.type, "b", "c")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         def change(old: Bits, given: Bits) -> Bits:

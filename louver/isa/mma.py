@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ELEMENT_TYPES
 from louver.isa.fragments import Fragment, IndexArray
-from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
+from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement, register
 from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
 from louver.isa.narrow import KINDS, SHORT, Container, Kind, column_scales, row_scales
@@ -184,15 +184,13 @@ class Mma(Effect):
     @property
     def operands(self) -> tuple[Operand, ...]:
         sums: RegType = "f32" if self.d == "f32" else "b32"
-        meta = (Operand("e", "in", "b32", kind="register"),) if self.sparse else ()
-        names = ("scale-a", "scale-b") if self.scale else ()
+        words = (*(["e"] if self.sparse else []), *(["scale-a", "scale-b"] if self.scale else []))
         return (
             Operand("d", "out", sums, self.d_fragment.registers, "register", braces=True),
             Operand("a", "in", "b32", self.a_fragment.registers, "register", braces=True),
             Operand("b", "in", "b32", self.b_fragment.registers, "register", braces=True),
             Operand("c", "in", sums, self.d_fragment.registers, "register", braces=True),
-            *meta,
-            *(Operand(name, "in", "b32", kind="register") for name in names),
+            *(register(word, "b32") for word in words),
         )
 
     @property

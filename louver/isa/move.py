@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType
+from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType, output, reads, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,7 @@ class Select(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return (
-            Operand("d", "out", self.type, kind="register"),
-            Operand("a", "in", self.type),
-            Operand("b", "in", self.type),
-            Operand("p", "in", "pred", kind="register"),
-        )
+        return output(self.type), *reads(self.type, "a", "b"), register("p", "pred")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, p = inputs
@@ -46,7 +41,7 @@ class Move(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self.type)
+        return output(self.type), *reads(self.type, "a")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (inputs[0].copy(),)
@@ -63,7 +58,7 @@ class Pack(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         half: RegType = "b32" if self.type == "b64" else "b16"
-        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", half, 2, braces=True)
+        return output(self.type), Operand("a", "in", half, 2, braces=True)
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         wide = STORAGE[self.type]
@@ -83,7 +78,7 @@ class Unpack(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         half: RegType = "b32" if self.type == "b64" else "b16"
-        return Operand("d", "out", half, 2, "register", braces=True), Operand("a", "in", self.type, kind="register")
+        return Operand("d", "out", half, 2, "register", braces=True), register("a", self.type)
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         half = np.uint32 if self.type == "b64" else np.uint16
@@ -101,7 +96,7 @@ class Bitcast(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         source: RegType = "f32" if self.to == "b32" else "b32"
-        return Operand("d", "out", self.to, kind="register"), Operand("a", "in", source, kind="register")
+        return output(self.to), register("a", source)
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (inputs[0].copy(),)

@@ -12,14 +12,10 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.isa.convert import HALF_NAN, Half
 from louver.isa.floating import f32_to_odd
-from louver.isa.instruction import Bits, Operand, Pure, Requirement
+from louver.isa.instruction import Bits, Pure, Requirement, output, register
 from louver.isa.scalar import FLOATING
 
 PackedOp = Literal["add", "sub", "mul", "min", "max", "min.NaN", "max.NaN"]
-
-
-def _operands(*names: str) -> tuple[Operand, ...]:
-    return Operand("d", "out", "b32", kind="register"), *(Operand(name, "in", "b32", kind="register") for name in names)
 
 
 def _apply(kind: Half, function: Callable[..., NDArray[Any]], inputs: tuple[Bits, ...]) -> Bits:
@@ -42,7 +38,7 @@ class PackedBinary(Pure):
     op: PackedOp
     type: Half
 
-    takes = _operands("a", "b")
+    takes = (output("b32"), *(register(name, "b32") for name in ("a", "b")))
 
     def __post_init__(self) -> None:
         if self.op not in get_args(PackedOp):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType
+from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType, output, reads
 
 ScalarType = Literal["s32", "u32", "s64", "u64", "b16", "b32", "b64", "f32", "pred"]
 """Types that scalar instructions name."""
@@ -173,8 +173,7 @@ class Binary(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = REGISTER[self.type]
-        amount: RegType = "b32" if self.op in SHIFTS else kind
-        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind), Operand("b", "in", amount)
+        return output(kind), *reads(kind, "a"), *reads("b32" if self.op in SHIFTS else kind, "b")
 
     @property
     def mnemonic(self) -> str:
@@ -203,8 +202,7 @@ class MultiplyWide(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        c = (Operand("c", "in", "b64"),) if self.add else ()
-        return Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b32"), Operand("b", "in", "b32"), *c
+        return output("b64"), *reads("b32", "a", "b"), *reads("b64", *(["c"] if self.add else []))
 
     @property
     def mnemonic(self) -> str:
@@ -227,8 +225,7 @@ class MultiplyAdd(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        kind = REGISTER[self.type]
-        return Operand("d", "out", kind, kind="register"), *(Operand(name, "in", kind) for name in "abc")
+        return output(REGISTER[self.type]), *reads(REGISTER[self.type], "a", "b", "c")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, c = (values(bits, self.type) for bits in inputs)
@@ -251,8 +248,7 @@ class Compare(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        kind = REGISTER[self.type]
-        return Operand("p", "out", "pred", kind="register"), Operand("a", "in", kind), Operand("b", "in", kind)
+        return output("pred", "p"), *reads(REGISTER[self.type], "a", "b")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b = (values(bits, self.type) for bits in inputs)
@@ -272,8 +268,7 @@ class Not(Pure):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        kind = REGISTER[self.type]
-        return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
+        return output(REGISTER[self.type]), *reads(REGISTER[self.type], "a")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (~inputs[0],)

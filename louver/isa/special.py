@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Requirement, output, reads
 from louver.isa.machine import Outcome, WarpState
 
 CLUSTER_SPECIAL = ("%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%nclusterid.x")
@@ -34,7 +34,7 @@ class Special(Effect):
     name: str
 
     opcode = "mov.u32"
-    takes = (Operand("d", "out", "b32", kind="register"),)
+    takes = (output("b32"),)
 
     def __post_init__(self) -> None:
         if self.name not in SPECIAL:
@@ -57,7 +57,7 @@ class ShuffleIndex(Effect):
 
     aligned = True
     opcode = "shfl.sync.idx.b32"
-    takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("lane", "in", "b32"))
+    takes = (output("b32"), *reads("b32", "a", "lane"))
 
     def text(self, *args: str) -> str:
         return f"{self.mnemonic} {', '.join(args)}, 31, {FULL_MASK:#x}"
@@ -72,7 +72,7 @@ class ShuffleButterfly(Effect):
 
     aligned = True
     opcode = "shfl.sync.bfly.b32"
-    takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("mask", "in", "b32"))
+    takes = (output("b32"), *reads("b32", "a", "mask"))
 
     def text(self, *args: str) -> str:
         return f"{self.mnemonic} {', '.join(args)}, {LANES - 1}, {FULL_MASK:#x}"
@@ -88,7 +88,7 @@ class Elect(Effect):
 
     aligned = True
     opcode = "elect.sync"
-    takes = (Operand("p", "out", "pred", kind="register"),)
+    takes = (output("pred", "p"),)
     needs = SM90
 
     def text(self, *args: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requirement
+from louver.isa.instruction import LANES, SM90, Bits, Effect, Requirement, output, reads, register
 from louver.isa.machine import Outcome, Suspend, WarpState
 from louver.isa.targets import SM_90A
 
@@ -24,7 +24,7 @@ class WarpSync(Effect):
     """
 
     opcode = "bar.warp.sync"
-    takes = (Operand("mask", "in", "b32"),)
+    takes = (*reads("b32", "mask"),)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.warp_sync(inputs[0])
@@ -63,7 +63,7 @@ class BarrierAny(Effect):
 
     aligned = True
     opcode = "barrier.red.or.aligned.pred"
-    takes = (Operand("d", "out", "pred", kind="register"), Operand("a", "in", "pred", kind="register"))
+    takes = (output("pred"), register("a", "pred"))
 
     def __post_init__(self) -> None:
         _check_barrier(self.index, self.threads)

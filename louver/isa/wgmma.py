@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import ElementType, element_type
 from louver.isa.descriptor import Descriptor
 from louver.isa.fragments import ROWS, Fragment, accumulator, operand_a
-from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
+from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement, register
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import multiply
 from louver.isa.swizzle import CHUNK, Major
@@ -164,18 +164,11 @@ class Wgmma(Effect):
     def operands(self) -> tuple[Operand, ...]:
         d_type: RegType = "f32" if self.d == "f32" else "b32"
         d = Operand("d", "inout", d_type, self.d_fragment.registers, "register", braces=True)
+        a = register("a-desc", "b64")
         if self.a_source == "registers":
             a = Operand("a", "in", "b32", self.a_fragment.registers, "register", braces=True)
-        else:
-            a = Operand("a-desc", "in", "b64", kind="register")
-        meta = (Operand("sp-meta", "in", "b32", kind="register"),) if self.sparse else ()
-        return (
-            d,
-            a,
-            Operand("b-desc", "in", "b64", kind="register"),
-            *meta,
-            Operand("scale-d", "in", "pred", kind="register"),
-        )
+        meta = (register("sp-meta", "b32"),) if self.sparse else ()
+        return d, a, register("b-desc", "b64"), *meta, register("scale-d", "pred")
 
     @property
     def mnemonic(self) -> str:

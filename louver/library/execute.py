@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from louver.library.rows import Rows, output_rows
 from louver.library.state import TensorState
 from louver.library.tile_shapes import column_class
 from louver.library.times import copy_clocks
-from louver.library.tuned import decide
+from louver.library.tuned import Terms, decide
 from louver.library.warm import Placed
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.copy2d import check_copies, has_copies
@@ -116,18 +117,9 @@ def _run_device(
 
     def reading(layout: BLayout, rows: Rows, copy: RowCopy | None = None) -> _Reading:
         problem = request.problem(layout, at.kind)
-        schedule = schedule_for(
-            problem,
-            m,
-            column_class(n),
-            k,
-            place,
-            aligned_output=result.bulk_writable,
-            batch=batch,
-            batch_invariant=request.batch_invariant,
-            dependent=dependent,
-            form=form,
-        )
+        invariant, writable = request.batch_invariant, result.bulk_writable
+        terms = Terms(batch=batch, batch_invariant=invariant, dependent=dependent, form=form)
+        schedule = schedule_for(problem, m, column_class(n), k, place, aligned_output=writable, **terms)
         return _Reading(problem, schedule, rows, copy)
 
     chosen = None if at.in_place is None else reading(at.layout, at.in_place)
@@ -180,26 +172,12 @@ def schedule_for(
     place: Device,
     *,
     aligned_output: bool,
-    batch: int = 1,
-    batch_invariant: bool = False,
-    dependent: bool = False,
-    form: str | None = None,
+    **terms: Unpack[Terms],
 ) -> AnySchedule:
     """The schedule of a product `a [m, k] @ b [k, n]`, or of a batch of them, on a device. A schedule that was measured
-    before has precedence over the choice of the time model. form: see `tuned.decide`.
+    before has precedence over the choice of the time model. terms: see `tuned.decide`.
     """
-    return decide(
-        problem,
-        m,
-        n,
-        k,
-        place,
-        aligned_output=aligned_output,
-        batch=batch,
-        batch_invariant=batch_invariant,
-        dependent=dependent,
-        form=form,
-    ).schedule
+    return decide(problem, m, n, k, place, aligned_output=aligned_output, **terms).schedule
 
 
 def _run_host(state: TensorState, request: Request, out: ArrayView) -> None:

@@ -92,15 +92,31 @@ class Form(ABC):
         _derive_on_host(self, s, to, stream)
 
 
+class RowsOfValues(Form):
+    """A form that holds the values, in rows."""
+
+    __slots__ = ()
+    of_values: ClassVar[bool] = True
+
+    def kept(self, s: SparseTensor) -> int:
+        """Values of a row."""
+        return s.kept
+
+    def pitch(self, s: SparseTensor) -> int:
+        """Bytes from one row to the next."""
+        return row_pitch(self.kept(s), s.dtype)
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return s.rows * self.pitch(s)
+
+
 @dataclass(frozen=True, slots=True)
-class Values(Form):
+class Values(RowsOfValues):
     """The stored values [rows, kept] as raw bits. The entries of a batch follow each other.
 
     packed: True for rows without gaps. Otherwise rows have the pitch of the tensor's rows; for a tensor on the host,
         that is `row_pitch`, with zeros in the gaps.
     """
-
-    of_values = True
 
     packed: bool = False
 
@@ -109,13 +125,6 @@ class Values(Form):
         if self.packed:
             return s.kept * s.dtype.bytes
         return row_pitch(s.kept, s.dtype) if s.device is None else pitch_of(view(s.values))
-
-    def kept(self, s: SparseTensor) -> int:
-        """Values of a row."""
-        return s.kept
-
-    def nbytes(self, s: SparseTensor) -> int:
-        return s.rows * self.pitch(s)
 
     def host(self, s: SparseTensor) -> NDArray[Any]:
         return pitched(s.values, self.pitch(s))
@@ -130,24 +139,11 @@ class Values(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundedValues(Form):
+class RoundedValues(RowsOfValues):
     """The stored values of f32, rounded to tf32. Tensor cores would truncate them instead.
 
     Rows are `row_pitch` bytes apart.
     """
-
-    of_values = True
-
-    def pitch(self, s: SparseTensor) -> int:
-        """Bytes from one row to the next."""
-        return row_pitch(s.kept, s.dtype)
-
-    def kept(self, s: SparseTensor) -> int:
-        """Values of a row."""
-        return s.kept
-
-    def nbytes(self, s: SparseTensor) -> int:
-        return s.rows * self.pitch(s)
 
     def host(self, s: SparseTensor) -> NDArray[Any]:
         return pitched(f32_to_tf32(s.values))
@@ -257,27 +253,18 @@ class Codes(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class GatheredValues(Form):
+class GatheredValues(RowsOfValues):
     """The values in the order of lists of rows of K (`louver.formats.lists`), as raw bits with zeros up to the row
     pitch.
 
     rows: the number of rows that share a list.
     """
 
-    of_values = True
-
     rows: int
 
     def kept(self, s: SparseTensor) -> int:
         """Values of a row."""
         return gathered(as_stored(s.to("cpu")), self.rows).kept
-
-    def pitch(self, s: SparseTensor) -> int:
-        """Bytes from one row to the next."""
-        return row_pitch(self.kept(s), s.dtype)
-
-    def nbytes(self, s: SparseTensor) -> int:
-        return s.rows * self.pitch(s)
 
     def host(self, s: SparseTensor) -> NDArray[Any]:
         return pitched(gathered(as_stored(s), self.rows).values)
@@ -420,7 +407,7 @@ class Operand(NamedTuple):
 class ProductForms(NamedTuple):
     """The forms of a sparse tensor that a product reads: values, metadata or picks, and lists."""
 
-    values: Values | RoundedValues | GatheredValues = Values()
+    values: RowsOfValues = Values()
     metadata: Metadata | TileMetadata | Picks | None = Metadata()
     lists: RowLists | None = None
 

@@ -37,7 +37,7 @@ from louver.library.request import (
 )
 from louver.library.state import TensorState
 from louver.library.tile_shapes import column_class
-from louver.library.tuned import decide
+from louver.library.tuned import Terms, decide
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device
@@ -216,18 +216,10 @@ class Plan:
         (m, k), solved = self._s.shape[-2:], self.problem
         target = target_named(self.target or self.device.target)
         n, sizes = column_class(max(self.n, 1)), self.device.sm_count
-        found = decide(
-            solved,
-            m,
-            n,
-            k,
-            self.device,
-            aligned_output=True,
-            batch=self.batch,
-            batch_invariant=self.batch_invariant,
-            dependent=self.dependent,
-            form=self.target,
+        terms = Terms(
+            batch=self.batch, batch_invariant=self.batch_invariant, dependent=self.dependent, form=self.target
         )
+        found = decide(solved, m, n, k, self.device, aligned_output=True, **terms)
         told = predicted(
             solved, (m, n, k, self.batch), target, sizes, aligned_output=True, cuts=not self.batch_invariant
         )
@@ -334,10 +326,8 @@ def plan(
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
         stream = 0 if example is None else example.stream or 0
-        sizes = (column_class(max(n, 1)),)
-        make_ready(
-            s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent, form=target
-        )
+        terms = Terms(batch=count, batch_invariant=batch_invariant, dependent=dependent, form=target)
+        make_ready(s, (column_class(max(n, 1)),), solved, place, stream, **terms)
     return Plan(s, n, count, solved, given, activation, place, batch_invariant, dependent, target)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import prod
-from typing import cast
+from typing import Unpack, cast
 
 from louver.formats.gated import GatedTensor
 from louver.formats.given import check_switch, integer
@@ -30,6 +30,7 @@ from louver.library.request import (
 )
 from louver.library.state import TensorState
 from louver.library.tile_shapes import column_class
+from louver.library.tuned import Terms
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
 from louver.runtime.device import device as device_of
@@ -133,14 +134,8 @@ def prepare(wanted: Preparation) -> None:
         # Calls copy some operands [K, N] to rows along K.
         copied = solved if gathers(wanted.s) else replace(solved, b_layout="k_major")
         for each in dict.fromkeys((solved, copied)):
-            make_ready(
-                wanted.s,
-                _classes(low, high),
-                each,
-                wanted.place,
-                wanted.batch,
-                batch_invariant=wanted.batch_invariant,
-            )
+            terms = Terms(batch=wanted.batch, batch_invariant=wanted.batch_invariant)
+            make_ready(wanted.s, _classes(low, high), each, wanted.place, **terms)
     load_copies(wanted.place.ordinal, wanted.s.dtype.bytes)
 
 
@@ -169,30 +164,15 @@ def make_ready(
     sizes: Iterable[int],
     solved: Problem,
     place: Device,
-    batch: int,
     stream: int = 0,
-    *,
-    batch_invariant: bool = False,
-    dependent: bool = False,
-    form: str | None = None,
+    **terms: Unpack[Terms],
 ) -> None:
     """Make the launchers that calls of a problem with these N will use, for aligned and for other outputs."""
     state = s.derived.of(TensorState)
     m, k = s.shape[-2:]
     schedules = {
         # A dict keeps the order, so kernels are compiled from the narrowest tile to the widest.
-        schedule_for(
-            solved,
-            m,
-            n,
-            k,
-            place,
-            aligned_output=aligned,
-            batch=batch,
-            batch_invariant=batch_invariant,
-            dependent=dependent,
-            form=form,
-        ): None
+        schedule_for(solved, m, n, k, place, aligned_output=aligned, **terms): None
         for n in sizes
         for aligned in (True, False)
     }

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
@@ -46,6 +46,15 @@ class Decision:
     schedule: AnySchedule
     origin: Origin
     reason: str
+
+
+class Terms(TypedDict, total=False):
+    """The terms of a launch that decide about its schedule, see `decide`."""
+
+    batch: int
+    batch_invariant: bool
+    dependent: bool
+    form: str | None
 
 
 def decide(

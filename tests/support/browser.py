@@ -133,9 +133,11 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 """Chromium reads commands from file 3 and answers on file 4."""
 
+WIDTH, HEIGHT = 1440, 900
+
 
 @contextmanager
-def browser(width: int = 1440, height: int = 900) -> Generator[Browser]:
+def browser() -> Generator[Browser]:
     """A new browser with an empty page. Raises FileNotFoundError without Chromium."""
     chromium = find_chromium()
     if chromium is None:
@@ -144,7 +146,7 @@ def browser(width: int = 1440, height: int = 900) -> Generator[Browser]:
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]
     line = [sys.executable, "-c", _START, str(commands[0]), str(answers[1]), chromium, *options]
     process = subprocess.Popen(
-        [*line, f"--window-size={width},{height}", "about:blank"],
+        [*line, f"--window-size={WIDTH},{HEIGHT}", "about:blank"],
         pass_fds=(commands[0], answers[1]),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -158,7 +160,7 @@ def browser(width: int = 1440, height: int = 900) -> Generator[Browser]:
         found.attached = found.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             found.send(f"{domain}.enable")
-        found.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        found.send("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
         yield found
     finally:
         process.terminate()

@@ -36,10 +36,10 @@ def compiled_product(problem: Problem, schedule: Schedule) -> CompiledProduct:
 
 @remembered
 def compiled_tiles(
-    text: str, target: str = "sm_90a", *, warps: int | None = None, boxes: bool = True, ctas: int | None = None
+    text: str, *, warps: int | None = None, boxes: bool = True, ctas: int | None = None
 ) -> CompiledTiles:
     """`compile_tiles` of a text of tile IR."""
-    return tiles.compile_tiles(parse_ir(text), target, warps=warps, boxes=boxes, ctas=ctas)
+    return tiles.compile_tiles(parse_ir(text), warps=warps, boxes=boxes, ctas=ctas)
 
 
 @remembered

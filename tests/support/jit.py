@@ -18,7 +18,7 @@ from louver.user.kernel import JitKernel, grid_sizes
 from louver.user.reached import Read
 from louver.user.source import Parameter
 from support.compiled import read_copy
-from support.triton.cases import BASE, BATCHES, CASES, Case, kept
+from support.triton.cases import BATCHES, CASES, Case, kept
 from support.triton.products import Given
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 
@@ -65,8 +65,8 @@ class KeptSource:
         return read_copy(self.text)
 
 
-def kept_source(name: str, version: str = BASE, native: Any = None) -> KeptSource:
-    return KeptSource.of(name, CASES[name], kept(name, version), native)
+def kept_source(name: str, native: Any = None) -> KeptSource:
+    return KeptSource.of(name, CASES[name], kept(name), native)
 
 
 def tile_source(name: str) -> KeptSource:

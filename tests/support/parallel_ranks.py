@@ -183,32 +183,24 @@ def placements(made: Any) -> dict[str, str]:
 
 
 def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
-    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor import parallel as styles
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    import louver.torch.parallel as mine
 
     device = mesh.device_type
 
-    def linear(rows: int, columns: int, style: Any, dtype: Any = torch.bfloat16, pattern: str = "2:4") -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
+    def linear(rows: int, columns: int, style: Any, pattern: str, dtype: Any) -> Any:
         made = sparse(nn.Linear, columns, rows, dtype=dtype, pattern=pattern).to(device)
-        return parallelize_module(made, mesh, {"0": style})
+        parallelize_module(made, mesh, {"0": style})
+        return {"y": made(tokens(columns, dtype).to(device)).detach(), "dense": whole(made[0].weight.dense())}
 
     def column(rows: int, columns: int = 64, pattern: str = "2:4", dtype: Any = torch.bfloat16) -> Any:
-        from torch.distributed.tensor import Replicate
-
-        import louver.torch.parallel as mine
-
-        made = linear(rows, columns, mine.ColwiseParallel(output_layouts=Replicate()), dtype, pattern)
-        return {"y": made(tokens(columns, dtype).to(device)).detach(), "dense": whole(made[0].weight.dense())}
+        return linear(rows, columns, mine.ColwiseParallel(output_layouts=Replicate()), pattern, dtype)
 
     def row(columns: int, pattern: str = "2:4", dtype: Any = torch.bfloat16) -> Any:
-        from torch.distributed.tensor import Replicate
-
-        import louver.torch.parallel as mine
-
-        made = linear(40, columns, mine.RowwiseParallel(input_layouts=Replicate()), dtype, pattern)
-        return {"y": made(tokens(columns, dtype).to(device)).detach(), "dense": whole(made[0].weight.dense())}
+        return linear(40, columns, mine.RowwiseParallel(input_layouts=Replicate()), pattern, dtype)
 
     def block(kind: Any, **options: Any) -> Any:
         made = shared(sparse(kind, True).to(device), mesh)
@@ -247,33 +239,19 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         made = shared(made, mesh, row={"output_layouts": Shard(0)}, column={"input_layouts": Shard(0)})
         ranks, rank = mesh.size(), mesh.get_local_rank()
         mine = tokens(WIDTH).to(device)[:12].repeat(2, 1).chunk(ranks)[rank]
-        from torch.distributed.tensor import DTensor
-
         return {"y": DTensor.from_local(made(mine).detach(), mesh, [Shard(0)]).full_tensor()}
 
     def mixed() -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        import louver.torch.parallel as mine
-
         made = sparse(Attention).to(device)
         parallelize_module(made, mesh, {"0.q_proj": mine.ColwiseParallel(), "0.k_proj": mine.ColwiseParallel()})
         return made(tokens().to(device))
 
     def differing() -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        import louver.torch.parallel as mine
-
         made = sparse(Attention).to(device)
         other = mine.ColwiseParallel(input_layouts=Shard(0))
         return parallelize_module(made, mesh, {"0.q_proj": mine.ColwiseParallel(), "0.k_proj": other})
 
     def across() -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        import louver.torch.parallel as mine
-
         return parallelize_module(sparse(Attention).to(device), mesh, {"0.q_proj": mine.RowwiseParallel()})
 
     def twice() -> Any:
@@ -281,8 +259,6 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
 
     def plain() -> Any:
         made = dense(nn.Linear, 64, 32).to(device)
-        from torch.distributed.tensor.parallel import parallelize_module
-
         parallelize_module(made, mesh, {"0": styles.ColwiseParallel()})
         louver.torch.compress_(made, force=True)
         made[0]._forward_pre_hooks.clear()
@@ -297,8 +273,6 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         return {"verify": louver.torch.verify(made), "transposable": made[0].down_proj.weight.is_transposable}
 
     def loaded(file: str, kind: Any) -> Any:
-        import louver.torch.parallel as mine
-
         made = shared(sparse(kind, True).to(device), mesh)
         with torch.no_grad():
             for each in made.parameters():
@@ -315,27 +289,15 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         return {"y": y, "read": read, "held": held, "from disk": bytes_of[0]}
 
     def experts() -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        import louver.torch.parallel as mine
-
         made = sparse_experts().to(device)
         parallelize_module(made, mesh, {"0": mine.ExpertParallel()})
         found = {"placed": placements(made), **step_experts(made, device)}
         return found | {"dense": whole(made[0].down_proj.dense())}
 
     def few_experts() -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        import louver.torch.parallel as mine
-
         return parallelize_module(sparse_experts(mesh.size() - 1).to(device), mesh, {"0": mine.ExpertParallel()})
 
     def no_experts() -> Any:
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        import louver.torch.parallel as mine
-
         return parallelize_module(dense(Mlp), mesh, {"0": mine.ExpertParallel()})
 
     def packed() -> Any:
@@ -349,13 +311,9 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
             return {"y": shared(made, mesh)(tokens().to(device))}
 
     def wrong() -> Any:
-        import louver.torch.parallel as mine
-
         return mine.load_(sparse(nn.Linear, 64, 32, dtype=torch.float32).to(device), folder / "wrong.safetensors")
 
     def lacking() -> Any:
-        import louver.torch.parallel as mine
-
         return mine.load_(shared(sparse(Mlp).to(device), mesh), folder / "attention-sparse.safetensors")
 
     return {

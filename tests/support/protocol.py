@@ -42,8 +42,8 @@ def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "")
     return [op for op in (inside[0] if role else kernel).walk() if isinstance(op, kind)][index]
 
 
-def drop(kind: type[Any], index: int = 0, role: str = "") -> Callable[[ops.KernelOp], None]:
-    return lambda kernel: found(kernel, kind, index, role).detach()
+def drop(kind: type[Any], index: int = 0) -> Callable[[ops.KernelOp], None]:
+    return lambda kernel: found(kernel, kind, index).detach()
 
 
 def barriers(kernel: ops.KernelOp, name: str) -> ops.BarriersOp:

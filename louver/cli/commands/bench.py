@@ -24,7 +24,7 @@ from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord
 from louver.measure.report.gemm_table import gemm_table
 from louver.measure.report.records import draw
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.table import Column, Table, folded, right
 from louver.measure.schedules import Rung, measure_schedules
 from louver.measure.suites import SUSTAINED, suite
 from louver.runtime.device import require_device
@@ -157,12 +157,12 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:
     """Schedules, fastest first, with their speed relative to the library's choice."""
-    changed = Column("changed from the library's choice", least=NAME)
+    changed = folded("changed from the library's choice")
     chosen = next(rung.seconds for rung in rungs if not rung.change)
     rows = [
         (rung.change or "(nothing)", f"{rung.tflops(problem):.0f}", f"{chosen / rung.seconds:.3f}") for rung in rungs
     ]
-    return Table(title, (changed, Column("TFLOP/s", right=True), Column("× chosen", right=True)), rows)
+    return Table(title, (*changed, *right("TFLOP/s", "× chosen")), rows)
 
 
 def progress_line(measurement: Measurement, seconds: float) -> str:
@@ -194,8 +194,8 @@ def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Pr
 
 def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
     """Times of the transposing copy and of the product."""
-    numbers = ("transposing copy µs", "GB/s", "product µs", "copy's part")
-    columns = (Column("M×N×K", right=True), Column("type"), *(Column(name, right=True) for name in numbers))
+    numbers = right("transposing copy µs", "GB/s", "product µs", "copy's part")
+    columns = (*right("M×N×K"), Column("type"), *numbers)
     shown: list[tuple[str, ...]] = []
     for measurement in rows:
         row, taken = measurement.row, measurement.n_major
@@ -207,8 +207,7 @@ def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
 
 def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
     """Speed, energy, clock and power of each contender under sustained load."""
-    texts = (Column("M×N×K", right=True), Column("type"), Column("contender"))
-    units = ("TFLOP/s", "TFLOP/J", "MHz", "W")
+    texts = (*right("M×N×K"), Column("type"), Column("contender"))
     shown: list[tuple[str, ...]] = []
     for measurement in rows:
         row = measurement.row
@@ -218,14 +217,13 @@ def sustained_table(rows: Sequence[Measurement], title: str) -> Table:
             cells = ["–" if value is None else format(value, form) for value, form in numbers]
             speed = f"{taken.tflops(measurement.flops):.0f}"
             shown.append(("×".join(map(str, row.shape)), row.types, LABELS[name], speed, *cells))
-    return Table(title, (*texts, *(Column(unit, right=True) for unit in units)), shown)
+    return Table(title, (*texts, *right("TFLOP/s", "TFLOP/J", "MHz", "W")), shown)
 
 
 def host_table(found: HostTimes, title: str) -> Table:
     """Host times in the order of measurement."""
-    numbers = (Column("µs", right=True), Column("least", right=True), Column("90 %", right=True))
     rows = [(row.name, row.types, *(f"{us:.2f}" for us in (row.us, row.least_us, row.p90_us))) for row in found.times]
-    return Table(title, (Column("call", least=NAME), Column("type"), *numbers), rows)
+    return Table(title, (*folded("call"), Column("type"), *right("µs", "least", "90 %")), rows)
 
 
 def picture(record: Path, path: Path) -> str:

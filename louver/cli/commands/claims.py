@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.table import NAME, Column, Table, folded, right
 
 VERDICTS = (
     "reproduced",
@@ -67,7 +67,7 @@ def list_documents() -> Result:
         {"name": each.name, "title": each.title, "statements": len(each.rows), "verdicts": dict(counts[each.name])}
         for each in kept()
     ]
-    columns = (Column("verdict"), *(Column(each.name, right=True) for each in kept()), Column("all", right=True))
+    columns = (Column("verdict"), *right(*(each.name for each in kept()), "all"))
     rows: list[tuple[str, ...]] = []
     for verdict in VERDICTS:
         numbers = [counts[each.name][verdict] for each in kept()]
@@ -86,14 +86,10 @@ def list_claims(name: str, verdict: str | None) -> Result:
     if verdict is not None and verdict not in VERDICTS:
         raise ValueError(f"the verdicts are {', '.join(VERDICTS)}, got {verdict!r}")
     rows = [row for row in found.rows if verdict in (None, row.verdict)]
-    columns = (
-        Column("row", right=True),
-        Column("lines", least=5),
-        Column("statement", least=NAME),
-        Column("verdict", least=NAME),
-        Column("evidence", least=2 * NAME),
+    texts = (Column("lines", least=5), *folded("statement", "verdict"), Column("evidence", least=2 * NAME))
+    table = Table(
+        f"{found.name}: {found.title}", (*right("row"), *texts), [(f"{row.number}", *row[1:]) for row in rows]
     )
-    table = Table(f"{found.name}: {found.title}", columns, [(f"{row.number}", *row[1:]) for row in rows])
     data = {
         "document": found.name,
         "title": found.title,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from louver.isa.targets import SM_90A, TARGETS
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.table import Column, Table, folded
 
 Kind = Literal["core", "gpu", "optional"]
 
@@ -83,7 +83,7 @@ def healthy(facts: Sequence[Fact]) -> bool:
 
 def report(facts: Sequence[Fact]) -> Result:
     """The facts and the conclusions."""
-    columns = (Column("what", least=NAME), Column("works"), Column("found", least=NAME), Column("for", least=NAME))
+    columns = (*folded("what"), Column("works"), *folded("found", "for"))
     rows = [(fact.name, "yes" if fact.ok else "no", fact.value, fact.enables) for fact in facts]
     said = conclusions(facts)
     data = {"ok": healthy(facts), "facts": [asdict(fact) for fact in facts], "conclusions": list(said)}

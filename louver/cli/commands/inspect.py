@@ -17,7 +17,7 @@ from louver.formats.schema import BitmaskForm, DenseForm, RawForm, SparseForm, T
 from louver.formats.tensor import SparseTensor
 from louver.measure.report.layers import size_text
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.table import Column, Table, folded, right
 from louver.models.analyze import analyze
 from louver.models.elements import known_element
 from louver.models.regions import regions
@@ -126,17 +126,9 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 def entries_table(entries: list[Entry], pattern: Pattern, title: str) -> Table:
     """The entries and the total of their sizes."""
-    columns = (
-        Column("tensor", least=NAME),
-        Column("type"),
-        Column("shape", right=True),
-        Column("form"),
-        Column("role"),
-        Column("axis", right=True),
-        Column("stored", right=True),
-        Column(f"{pattern} holds", least=9),
-        Column("groups by non-zeros", least=9),
-    )
+    facts = (*folded("tensor"), Column("type"), *right("shape"), Column("form"), Column("role"))
+    found = (Column(f"{pattern} holds", least=9), Column("groups by non-zeros", least=9))
+    columns = (*facts, *right("axis", "stored"), *found)
     rows: list[tuple[str, ...]] = []
     for entry in entries:
         shape = "×".join(str(size) for size in entry.shape) or "scalar"

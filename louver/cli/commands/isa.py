@@ -8,7 +8,7 @@ from louver.isa.catalogue import SPARSE_FAMILIES, Offer, element_types, offers, 
 from louver.isa.targets import TARGETS, Target
 from louver.isa.targets import target as machine
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, NONE, Column, Table
+from louver.measure.report.table import NONE, Column, Table, folded, right
 
 
 def list_products(target: str, *, sparse: bool, dtype: str | None) -> Result:
@@ -21,7 +21,7 @@ def list_products(target: str, *, sparse: bool, dtype: str | None) -> Result:
         "products": [asdict(each) | {"min_ptx": _version(each.min_ptx)} for each in found],
         "not_emitted": {unit: list(types) for unit, types in later.items()},
     }
-    headings = ("unit", "A", "B", "sums", "shapes", "PTX", "machine code")
+    columns = (*folded("unit"), *map(Column, ("A", "B", "sums", "shapes", "PTX", "machine code")))
     rows = [
         (
             each.unit,
@@ -36,23 +36,14 @@ def list_products(target: str, *, sparse: bool, dtype: str | None) -> Result:
     ]
     said = [f"Louver does not emit {unit} yet ({', '.join(types)})." for unit, types in later.items()]
     title = f"{known.name}{f' ({known.cards})' if known.cards else ''}"
-    table = Table(title, tuple(Column(heading, least=NAME if heading == "unit" else 0) for heading in headings), rows)
-    return Result("isa", data, [table, *said])
+    return Result("isa", data, [Table(title, columns, rows), *said])
 
 
 def list_targets() -> Result:
     """All targets."""
     data = {"targets": [_facts(each) for each in TARGETS.values()]}
-    columns = (
-        Column("target"),
-        Column("cards", least=NAME),
-        Column("PTX", right=True),
-        Column("KiB a CTA", right=True),
-        Column("native sparse types", least=NAME),
-        Column("emulated", least=NAME),
-        Column("Louver runs", least=NAME),
-        Column("speed"),
-    )
+    products = folded("native sparse types", "emulated", "Louver runs")
+    columns = (Column("target"), *folded("cards"), *right("PTX", "KiB a CTA"), *products, Column("speed"))
     rows = [
         (
             each.name,

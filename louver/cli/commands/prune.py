@@ -11,7 +11,7 @@ from louver.cli.commands.notes import note, progress
 from louver.formats.checkpoint import open_checkpoint
 from louver.measure.report.layers import layers_json, layers_table, size_text
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.table import Column, Table, folded
 from louver.models.analyze import analyze
 from louver.models.compressing import CompressOptions, DecompressOptions
 from louver.models.evidence.config import read_config
@@ -20,8 +20,6 @@ from louver.models.rewrite import Request, Rewritten, rewrite
 from louver.models.roles import TensorFacts
 
 RUINED = "magnitude alone ruins a language model: prune it with --method sparsegpt, and measure it with --eval FILE"
-
-FACTS = ("tensor", "shape", "role", "decision", "reason")
 
 
 def prune_file(source: Path, out: Path, options: PruneOptions, force: bool, workers: str) -> Result:
@@ -91,7 +89,7 @@ def facts_file(source: Path, options: PruneOptions) -> Result:
     for line in notes:
         note(line)
     rows = [_cells(each) for each in facts.tensors.values()]
-    columns = tuple(Column(name, least=NAME if name == "tensor" else 0) for name in FACTS)
+    columns = (*folded("tensor"), *map(Column, ("shape", "role", "decision", "reason")))
     footer = (f"{len(rows)} tensors", "", "", "", f"{len(facts.pruned)} are pruned")
     data = {
         "source": str(source),

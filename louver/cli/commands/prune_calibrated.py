@@ -12,15 +12,12 @@ from louver.cli.commands.notes import note, phases
 from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, size_text
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table, number
+from louver.measure.report.table import Column, Table, folded, number, right
 from louver.models.pruning import PruneOptions
 
 if TYPE_CHECKING:
     from louver.torch.accuracy.files import Calibration, Pruning
     from louver.torch.report import Row
-
-LAYERS = ("layer", "shape", "pattern", "zeros", "error", "damping", "tokens", "s")
-TEXTS = ("text", "tokens", "perplexity", "pruned", "ratio", "KL", "same token")
 
 
 def prune_calibrated(
@@ -83,9 +80,8 @@ def _json(source: Path, options: PruneOptions, calibration: Calibration, done: P
 
 def _tables(done: Pruning, calibration: Calibration, options: PruneOptions) -> list[Table | str]:
     rows = [row for row in done.report if row.done == "pruned"]
-    columns = tuple(
-        Column(name, right=name not in LAYERS[:3:2], least=NAME if name == "layer" else 0) for name in LAYERS
-    )
+    numbers = right("zeros", "error", "damping", "tokens", "s")
+    columns = (*folded("layer"), *right("shape"), Column("pattern"), *numbers)
     errors = [row.error for row in rows if row.error is not None]
     mean = sum(errors) / len(errors) if errors else None
     seconds = f"{sum(row.seconds for row in rows):.1f}"
@@ -96,7 +92,7 @@ def _tables(done: Pruning, calibration: Calibration, options: PruneOptions) -> l
     if done.distilled is not None:
         shown += str(done.distilled).splitlines()
     if done.judged:
-        columns = tuple(Column(name, right=name != "text", least=NAME if name == "text" else 0) for name in TEXTS)
+        columns = (*folded("text"), *right("tokens", "perplexity", "pruned", "ratio", "KL", "same token"))
         shown.append(Table("before and after", columns, [*_judged(done)]))
     return shown
 

@@ -11,7 +11,7 @@ from louver.isa.targets import SM_90A
 from louver.library.blocking import F32, TABLE_I, Blocking, Step
 from louver.measure.report.result import Result
 from louver.measure.report.roofline import ROOFS, Roof
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, right
 
 DEVICE = "NVIDIA H200"
 """The device of the roofline."""
@@ -98,20 +98,8 @@ def roofline(patterns: Sequence[str], blockings: Sequence[str], k: int) -> Resul
             for row in rows
         ],
     }
-    headings = (
-        "ks",
-        "ws",
-        "KiB (4)",
-        "columns of A",
-        "FLOP/B (3)",
-        "C once",
-        "packed",
-        "packs",
-        "limit",
-        "bound",
-        "CMAR (6)",
-    )
-    columns = (Column("pattern"), Column("blocking"), *(Column(heading, right=True) for heading in headings))
+    step = right("ks", "ws", "KiB (4)", "columns of A", "FLOP/B (3)", "C once", "packed", "packs")
+    columns = (Column("pattern"), Column("blocking"), *step, *right("limit", "bound", "CMAR (6)"))
     title = f"f32 on CUDA cores of {DEVICE}, K = {k}; memory is the limit below {ridge:.1f} FLOP/B"
     return Result("roofline", data, [Table(title, columns, [_cells(row, roof) for row in rows]), *LEGEND])
 

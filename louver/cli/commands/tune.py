@@ -18,7 +18,7 @@ from louver.library.tuned_entry import Entry, UnusableEntryError, status
 from louver.measure.machine import require_torch
 from louver.measure.problems import OTHER_NAMES, parse_shapes
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.table import Table, folded, right
 from louver.measure.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.measure.tune_run import Task
 from louver.runtime.device import require_device
@@ -68,14 +68,8 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
         Target.of(table).write(table_text(place.name, [entry_of(tuned, place) for tuned in found]).encode())
         note(f"wrote {table}")
     data = {"device": place.name, "tasks": [tuned_json(tuned) for tuned in found]}
-    columns = (
-        Column("task", least=NAME),
-        Column("µs", right=True),
-        Column("× the model", right=True),
-        Column("changed from the model's choice", least=NAME),
-        Column("timed", right=True),
-        Column("refused", right=True),
-    )
+    changed = folded("changed from the model's choice")
+    columns = (*folded("task"), *right("µs", "× the model"), *changed, *right("timed", "refused"))
     return Result("tune", data, [Table(f"schedules on {place.name}", columns, [tuned_cells(tuned) for tuned in found])])
 
 
@@ -128,14 +122,8 @@ def table_text(device: str, entries: Sequence[Entry]) -> str:
 def show() -> Result:
     """All kept schedules, with the reason why one is not used. Needs no GPU."""
     found = [*_own(), *(_entry_json(entry) for entry in tables())]
-    columns = (
-        Column("device", least=NAME),
-        Column("problem", least=NAME),
-        Column("M×N×K up to", right=True),
-        Column("schedule", least=NAME),
-        Column("µs", right=True),
-        Column("state", least=NAME),
-    )
+    place, schedule = (*folded("device", "problem"), *right("M×N×K up to")), (*folded("schedule"), *right("µs"))
+    columns = (*place, *schedule, *folded("state"))
     table = Table("tuned schedules, those of this user first, then the package's", columns, [*map(_cells, found)])
     return Result("tuned", {"entries": found}, [table, *([] if found else ["none: the model chooses every schedule"])])
 

@@ -119,10 +119,11 @@ class StrippedDescriptor(_Stripped):
 
 
 @irdl_custom_directive
-class BlockPointer(CustomDirective):
+class BlockPointer(_Stripped):
     """The stripped result type of a block pointer. The type of the base follows from it."""
 
-    result: TypeDirective
+    KIND: ClassVar[type[ParametrizedAttribute]] = PointerType
+    type_: TypeDirective
     base: TypeDirective
 
     def parse(self, parser: Parser, state: ParsingState) -> None:
@@ -131,29 +132,22 @@ class BlockPointer(CustomDirective):
         block = as_tensor(result.pointee)
         if block is None:
             parser.raise_error(f"expected a pointer to a tile, got {result}", start, parser.pos)
-        self.result.set(state, [result])
+        self.type_.set(state, [result])
         self.base.set(state, [PointerType(block.element_type, block.encoding)])
-
-    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
-        state.print_whitespace(printer)
-        cast(PointerType, self.result.get(op)[0]).print_parameters(printer)
 
 
 @irdl_custom_directive
-class SamePointer(CustomDirective):
+class SamePointer(_Stripped):
     """The stripped pointer type that result and operand share."""
 
-    result: TypeDirective
+    KIND: ClassVar[type[ParametrizedAttribute]] = PointerType
+    type_: TypeDirective
     operand: TypeDirective
 
     def parse(self, parser: Parser, state: ParsingState) -> None:
         pointer = parse_stripped(parser, PointerType)
-        self.result.set(state, [pointer])
+        self.type_.set(state, [pointer])
         self.operand.set(state, [pointer])
-
-    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
-        state.print_whitespace(printer)
-        cast(PointerType, self.result.get(op)[0]).print_parameters(printer)
 
 
 @irdl_custom_directive

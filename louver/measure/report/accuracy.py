@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NAME, Column, Table, number
+from louver.measure.report.table import Table, folded, number, right
 
 Times = Mapping[tuple[str, str], tuple[float, float]]
 """µs dense and sparse by kind of layer and pattern."""
@@ -133,18 +133,9 @@ def read_accuracy(path: Path) -> AccuracyRecord:
 
 def accuracy_table(record: AccuracyRecord) -> Table:
     """A line for each row: perplexity of each text with its ratio, and the speeds of its patterns."""
-    columns = (
-        Column("pattern", least=NAME),
-        Column("method", least=NAME),
-        Column("zeros", right=True),
-        *(Column(text, right=True) for text in record.texts),
-        Column("× dense", right=True),
-        Column("worst × dense", right=True),
-        Column("KL", right=True),
-        Column("top-1", right=True),
-        Column("seconds", right=True),
-        *(Column(f"speed, {tokens} tokens", right=True) for tokens in record.times),
-    )
+    numbers = ("zeros", *record.texts, "× dense", "worst × dense", "KL", "top-1", "seconds")
+    speeds = (f"speed, {tokens} tokens" for tokens in record.times)
+    columns = (*folded("pattern", "method"), *right(*numbers, *speeds))
     return Table(f"{record.model}, {record.device}", columns, [_cells(record, row) for row in record.rows])
 
 

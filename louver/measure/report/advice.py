@@ -13,7 +13,7 @@ from louver.advice.times import Time
 from louver.formats.pattern import Pattern
 from louver.measure.report.layers import size_text
 from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, NONE, Column, Table, grouped, number
+from louver.measure.report.table import NONE, Column, Table, folded, grouped, number, right
 from louver.models.advising import Layer, ModelAdvice
 
 LEGEND = (
@@ -24,17 +24,8 @@ LEGEND = (
 
 def product_result(advice: Advice) -> Result:
     """The advice for one product."""
-    columns = (
-        Column("format"),
-        Column("µs", right=True),
-        Column("interval", right=True),
-        Column("origin"),
-        Column("bytes", right=True),
-        Column("limit"),
-        Column("conversion"),
-        Column("µs", right=True),
-        Column("perplexity", least=NAME),
-    )
+    times = (*right("µs", "interval"), Column("origin"), *right("bytes"), Column("limit"))
+    columns = (Column("format"), *times, Column("conversion"), *right("µs"), *folded("perplexity"))
     title = f"{advice.m}×{advice.k} weight, {advice.n} tokens, {advice.device}"
     data = {
         "device": advice.device,
@@ -119,15 +110,8 @@ def model_result(advice: ModelAdvice, source: str) -> Result:
         ],
         "notes": list(advice.notes),
     }
-    heads = [Column(f"µs, {n:,} tokens", right=True) for n in advice.tokens]
-    columns = (
-        Column("format"),
-        Column("bytes", right=True),
-        Column("held by", right=True),
-        Column("of |w|", right=True),
-        *heads,
-        Column("perplexity", least=NAME),
-    )
+    numbers = right("bytes", "held by", "of |w|", *(f"µs, {n:,} tokens" for n in advice.tokens))
+    columns = (Column("format"), *numbers, *folded("perplexity"))
     totals = Table(f"{source}: {count} weights, {advice.device}", columns, [_total(advice, f) for f in advice.formats])
     told = (*_leaders(advice), LEGEND[0], losses_note(), *_unlike(advice), *advice.notes)
     return Result("advise", data, [totals, _layers(advice), *told])
@@ -152,7 +136,7 @@ def _leaders(advice: ModelAdvice) -> list[Table]:
         assert time is not None
         gain = NONE if before is None else f"{before.us / time.us:.2f} × {leaders[place - 1][1]}"
         rows.append((f"{n:,}" if n == last else f"{n:,}–{last:,}", str(best), f"{time.us:,.1f}", gain))
-    columns = (Column("tokens", right=True), Column("fastest"), Column("µs at the first", right=True), Column("there"))
+    columns = (*right("tokens"), Column("fastest"), *right("µs at the first"), Column("there"))
     return [Table("fastest format by tokens", columns, rows)] if rows else []
 
 
@@ -192,13 +176,8 @@ def _total_json(advice: ModelAdvice, format: Format) -> dict[str, Any]:
 def _layers(advice: ModelAdvice) -> Table:
     """The fastest format of each kind of layer: those whose names differ in numbers only, of one shape."""
     kinds = grouped(advice.layers, lambda each: (re.sub(r"\d+", "*", each.name), each.m, each.k, each.count))
-    columns = (
-        Column("weights", least=NAME),
-        Column("shape", right=True),
-        Column("number", right=True),
-        Column("hold", least=NAME),
-        *(Column(f"fastest, {n:,} tokens") for n in advice.tokens),
-    )
+    fastest = (Column(f"fastest, {n:,} tokens") for n in advice.tokens)
+    columns = (*folded("weights"), *right("shape", "number"), *folded("hold"), *fastest)
     return Table("by layer", columns, [_kind(advice, name, alike) for (name, *_), alike in kinds.items()])
 
 

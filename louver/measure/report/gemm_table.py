@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from louver.measure.report.gemm import CONTENDERS, LABELS, PRODUCTS, GemmRecord, GemmRow
-from louver.measure.report.table import Column, Table, grouped, number
+from louver.measure.report.table import Column, Table, grouped, number, right
 
 
 def factor(row: GemmRow, over: str) -> float | None:
@@ -25,8 +25,8 @@ def gemm_table(record: GemmRecord, title: str) -> Table:
     """Rows by element types, each group with its geometric means. Dependent launches have a column if they were timed."""
     timed = {name for row in record.rows for name in row.times_us}
     products = [name for name in PRODUCTS if name in CONTENDERS or name in timed]
-    speeds = [Column(f"{LABELS[product]} TFLOP/s", right=True) for product in products]
-    factors = [Column(f"× {LABELS[over]}", right=True) for over in CONTENDERS[1:]]
+    speeds = right(*(f"{LABELS[product]} TFLOP/s" for product in products))
+    factors = right(*(f"× {LABELS[over]}" for over in CONTENDERS[1:]))
     shown: list[tuple[str, ...]] = []
     for types, rows in grouped(record.rows, lambda row: row.types).items():
         for row in rows:
@@ -35,4 +35,4 @@ def gemm_table(record: GemmRecord, title: str) -> Table:
             shown.append(("×".join(map(str, row.shape)), types, *numbers))
         means = [number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
         shown.append(("geomean", types, *[""] * len(products), *means))
-    return Table(title, (Column("M×N×K", right=True), Column("type"), *speeds, *factors), shown)
+    return Table(title, (*right("M×N×K"), Column("type"), *speeds, *factors), shown)

@@ -18,7 +18,7 @@ from louver.advice.product import ELSEWHERE
 from louver.advice.rates import Known, known
 from louver.advice.times import predicted
 from louver.measure.report.header import read_record
-from louver.measure.report.table import NAME, Column, Table, number
+from louver.measure.report.table import Table, folded, number, right
 
 CHOICES: Final[tuple[tuple[Format, Format], ...]] = tuple(
     (Format.parse(a), Format.parse(b))
@@ -98,8 +98,7 @@ def judged(pairs: Sequence[Pair], title: str) -> Table:
         rows.append((f"{name}, where it decides", regrets, []))
     headings = ("choices", f"best or within {TOLERABLE:.0%}", "regret, mean", "99th percentile", "worst")
     columns = (*headings, "time error, median", "90th percentile")
-    shown = (Column("rule", least=NAME), *(Column(heading, right=True) for heading in columns))
-    return Table(about, shown, [_cells(*row) for row in rows])
+    return Table(about, (*folded("rule"), *right(*columns)), [_cells(*row) for row in rows])
 
 
 def _errors(pairs: Sequence[Pair]) -> list[float]:

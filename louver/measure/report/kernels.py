@@ -22,7 +22,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NAME, NONE, Column, Table, grouped, number
+from louver.measure.report.table import NONE, Column, Table, folded, grouped, number, right
 
 WARPGROUP = "GMMA.SP"
 """The end of the opcode of all sparse warpgroup products."""
@@ -166,8 +166,8 @@ def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table
     """The calls, fastest first; means by group; each message on a line."""
     rows = [row_of(each) for each in found]
     timed = sorted((row for row in rows if row.problem is None), key=lambda row: -(row.times_dense or 0))
-    names = (Column("form", least=NAME), Column("tile"), Column("kind"), Column("units", least=NAME))
-    numbers = ("µs", "Triton µs", "cuBLAS µs", "× Triton")
+    names = (*folded("form"), Column("tile"), Column("kind"), *folded("units"))
+    numbers = right("µs", "Triton µs", "cuBLAS µs", "× Triton")
     cells = [
         (
             row.form,
@@ -186,12 +186,11 @@ def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table
         for key, baseline in baselines.items()
         for name, each in summary[key].items()
     ]
-    columns = (Column("calls", right=True), Column("geometric mean", right=True), Column("least", right=True))
+    columns = (Column("times"), Column("group"), *right("calls", "geometric mean", "least"))
     counts = (
         f"{summary['forms']} forms: {summary['accepted']} accepted and right, {summary['sparse_by_warpgroup']} of them by sparse "
         f"warpgroup products; {summary['refused']} refused, {summary['failed']} failed. Slower than dense: {summary['slower']}, "
         f"{summary['unexpected']} of them without a warning"
     )
     messages = [f"{row.label}: {row.problem}" for row in rows if row.problem is not None]
-    table = Table(title, (*names, *(Column(name, right=True) for name in numbers)), cells)
-    return [table, Table("", (Column("times"), Column("group"), *columns), means), counts, *messages]
+    return [Table(title, (*names, *numbers), cells), Table("", columns, means), counts, *messages]

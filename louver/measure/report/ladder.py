@@ -19,7 +19,7 @@ from louver.formats.dtypes import element_type
 from louver.measure.report.gemm import types_of
 from louver.measure.report.header import Header, header_of, read_record
 from louver.measure.report.roofline import DATASHEET
-from louver.measure.report.table import NAME, Column, Table, number
+from louver.measure.report.table import Table, folded, number, right
 
 CLAIMS = (
     'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
@@ -102,7 +102,7 @@ def ladder_tables(ladders: Sequence[Ladder], device: str) -> list[Table | str]:
 
 
 def _table(ladder: Ladder, device: str) -> Table:
-    numbers = ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim TFLOP/s")
+    numbers = right("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim TFLOP/s")
     rows = [
         (
             rung.change,
@@ -113,5 +113,5 @@ def _table(ladder: Ladder, device: str) -> Table:
         )
         for rung in ladder.rungs
     ]
-    columns = (Column("change", least=NAME), *(Column(name, right=True) for name in numbers))
-    return Table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}", columns, rows)
+    title = f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}"
+    return Table(title, (*folded("change"), *numbers), rows)

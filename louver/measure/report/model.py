@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NAME, Column, Table, number
+from louver.measure.report.table import Table, folded, number, right
 
 DENSE_BF16, SPARSE_BF16, DENSE_E4M3, SPARSE_E4M3 = "dense bf16", "sparse bf16", "dense e4m3", "sparse e4m3"
 TORCHAO: Final = "torchao e4m3 2:4"
@@ -87,11 +87,7 @@ def read_model(path: Path) -> ModelRecord:
 def model_tables(rows: Sequence[ModelRow], facts: Mapping[str, Any], device: str) -> list[Table | str]:
     """The times with speedups, the other facts, and the reasons of missing times."""
     sides = (*SIDES, *([TORCHAO] if any(TORCHAO in row.ms for row in rows) else []))
-    columns = (
-        Column("case", least=NAME),
-        *(Column(f"{side} ms", right=True) for side in sides),
-        *(Column(f"{side} ×", right=True) for side in FASTER),
-    )
+    columns = (*folded("case"), *right(*(f"{side} ms" for side in sides), *(f"{side} ×" for side in FASTER)))
     cells = [
         (
             row.title,

@@ -20,7 +20,7 @@ from typing import Any
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Kind
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NONE, Column, Table, grouped
+from louver.measure.report.table import NONE, Column, Table, grouped, right
 
 KINDS: tuple[Kind, ...] = ("matmul", "linear")
 
@@ -101,16 +101,8 @@ def nm_table(record: NmRecord) -> Table:
     """
     tokens = sorted({row.shape[1] for row in record.rows})
     copied = sorted({row.shape[1] for row in record.rows if COPY in row.us})
-    headings = (
-        "points",
-        "mean",
-        "least",
-        "most",
-        "M/N",
-        *(f"N={n}" for n in tokens),
-        *(f"of a copy, N={n}" for n in copied),
-    )
-    columns = (Column("pattern"), Column("product"), *(Column(heading, right=True) for heading in headings))
+    headings = (*(f"N={n}" for n in tokens), *(f"of a copy, N={n}" for n in copied))
+    columns = (Column("pattern"), Column("product"), *right("points", "mean", "least", "most", "M/N", *headings))
     shown: list[tuple[str, ...]] = []
     for pattern, rows in by_pattern(record.rows).items():
         for kind in KINDS:
@@ -134,7 +126,7 @@ def versions_of(record: NmRecord) -> list[str]:
 def ladder_table(record: NmRecord) -> Table:
     """Speed of each version's best tile over cuBLAS, by case and pattern."""
     names = versions_of(record)
-    columns = (Column("case"), Column("M×N×K", right=True), Column("pattern"), *(Column(n, right=True) for n in names))
+    columns = (Column("case"), *right("M×N×K"), Column("pattern"), *right(*names))
     rows = [
         (
             row.case,

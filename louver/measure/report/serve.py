@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from louver.measure.report.header import Header, header_of, read_record
 from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3, ModelRow, row_of, speedups
-from louver.measure.report.table import Column, Table, number
+from louver.measure.report.table import Column, Table, number, right
 
 TOKENS: Final = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 """The numbers of tokens that vLLM captures by default. Other numbers are padded to the next of them."""
@@ -78,7 +78,7 @@ def ratios(rows: Sequence[ModelRow]) -> list[Ratios]:
 def serve_tables(rows: Sequence[ModelRow], facts: Mapping[str, Any], device: str) -> list[Table | str]:
     """The ratios by tokens, their means and least values, and the reasons of missing times."""
     gains = {(row.tokens, row.case): speedups(row.ms, OVER) for row in rows}
-    heads = (Column(f"{side.removeprefix('sparse ')} {case} ×", right=True) for side in OVER for case in CASES)
+    heads = right("tokens", *(f"{side.removeprefix('sparse ')} {case} ×" for side in OVER for case in CASES))
     cells = [
         (f"{n:,}", *(number(gains.get((n, case), {}).get(side), ".3f") for side in OVER for case in CASES))
         for n in sorted({row.tokens for row in rows})
@@ -93,7 +93,7 @@ def serve_tables(rows: Sequence[ModelRow], facts: Mapping[str, Any], device: str
     ended = [f"No time was left for {', '.join(map(str, missing))} tokens."] if missing else []
     reasons = dict.fromkeys(f"{side}: {reason}" for row in rows for side, reason in row.reasons.items())
     return [
-        Table(title, (Column("tokens", right=True), *heads), cells),
+        Table(title, heads, cells),
         Table("Geometric means", tuple(Column(name, right=place > 1) for place, name in enumerate(names)), summary),
         *ended,
         *reasons,

@@ -43,6 +43,16 @@ class Column:
     least: int = 0
 
 
+def right(*headings: str) -> tuple[Column, ...]:
+    """Columns of numbers."""
+    return tuple(Column(heading, right=True) for heading in headings)
+
+
+def folded(*headings: str) -> tuple[Column, ...]:
+    """Columns of names or sentences."""
+    return tuple(Column(heading, least=NAME) for heading in headings)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text below a title. The first column names the row. footer: a last row of totals."""
