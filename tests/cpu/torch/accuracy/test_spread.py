@@ -152,12 +152,16 @@ def test_processes_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     moments, kills, left = random.Random(5), 0, 4
     real = spread.SpreadStreams._done
 
+    def kill() -> None:
+        for pid in [*(pools[-1]._processes or ())]:  # pyright: ignore[reportPrivateUsage]
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def killing(self: Any, tasks: Any) -> Any:
         nonlocal left, kills
         if left and moments.random() < 0.3:
             left -= 1
-            pids = [pid for pool in pools for pid in pool._processes]  # pyright: ignore[reportPrivateUsage]
-            threading.Timer(moments.uniform(0, 0.3), lambda: [_kill(pid) for pid in pids]).start()
+            threading.Timer(moments.uniform(0, 0.3), kill).start()
         return real(self, tasks)
 
     monkeypatch.setattr(spread.SpreadStreams, "_done", killing)
@@ -171,11 +175,6 @@ def test_processes_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert not (tmp_path / "out").exists()
     assert kills >= 2
     assert content(tmp_path / "out") == content(tmp_path / "here") and not (tmp_path / ".out.blocks").exists()
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_a_driver_that_is_killed(tmp_path: Path, by: Callable[[Workers], None]) -> None:
@@ -237,12 +236,10 @@ def test_a_full_disk(by: Callable[[Workers], None], tmp_path: Path, monkeypatch:
     """The error names the file, what passed is removed to make room, and the same call goes on."""
     source = saved(torch, transformers, tmp_path / "in", "llama")
     pruned(source, tmp_path / "here", Method("wanda"))
-    left = 20
+    work = tmp_path / ".out.blocks"
 
     def full(folder: Path, tensors: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        if (work / "model.layers.0.block").exists():
             raise OSError(errno.ENOSPC, "No space left on device", str(folder / "x.safetensors"))
         return store(folder, tensors)
 
@@ -250,7 +247,6 @@ def test_a_full_disk(by: Callable[[Workers], None], tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: .*passing-.*x\.safe"):
         patch.setattr(passes, "store", full)
         pruned(source, tmp_path / "out", Method("wanda"))
-    work = tmp_path / ".out.blocks"
     assert [path.name for path in work.iterdir() if path.suffix == ".block"] == ["model.layers.0.block"]
     assert not [*work.glob("passing-*")] and not (tmp_path / "out").exists()
     pruned(source, tmp_path / "out", Method("wanda"))
