@@ -136,8 +136,8 @@ def prune_folder(
     and written one at a time. What is pruned, `louver.models.analyze` decides; all else is copied.
 
     out: the new folder. resume: a folder for finished blocks, kept at the end; None: one beside `out`, removed at the
-    end. The same call goes on after an interruption, with the same bits. device: "cuda" if there is one. workers: see
-    `louver.models.prune`; a batch of the texts is a task, with the same bits, and a file of `out`.
+    end. The same call goes on after an interruption, with the same bits. device: "cuda" if there is one. workers: as for
+    `louver.models.prune`. A batch of texts is a task, with the bits of one process; and so is a file of `out`.
     Raises ValueError for a model that has no blocks or that Transformers does not load, for texts that do not fit, and
     as `louver.models.prune`; ArithmeticError for NaN and infinity, with the layer's name.
     """

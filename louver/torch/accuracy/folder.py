@@ -242,7 +242,7 @@ class Folder:
         return sorted(frozenset[str]().union(*parts))
 
     def _built(self, config: Any, kind: Any, shapes: Iterable[str], outside: bool) -> Any:
-        later = {*shapes} if not outside else {each for name in self.chain.names for each in self._of_block(name)}
+        later = {each for name in self.chain.names for each in self._of_block(name)} if outside else {*shapes}
         tensors = {name: self._later(name) if name in later else self.read(name) for name in shapes}
         with running.quiet(), torch.random.fork_rng(devices=[]):
             model, info = kind.from_pretrained(None, config=config, state_dict=tensors, output_loading_info=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,9 @@ def place_of(work: Path) -> Generator[Path]:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
+        # A run that was refused leaves nothing.
+        with suppress(OSError):
+            work.rmdir()
 
 
 class SpreadStreams(Streams):

@@ -22,7 +22,7 @@ import pytest
 
 from support.command_line import Cli
 from support.killed import KilledError
-from support.model_folders import saved, tokens_file
+from support.model_folders import quantized, saved, tokens_file
 from support.sent_tasks import Elsewhere, let_run
 from support.shards import content
 
@@ -56,12 +56,14 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Workers], None]:
     return lambda them: let_run(monkeypatch, them, "louver.torch.accuracy.files", "louver.models.rewrite")
 
 
-def pruned(source: Path, out: Path, method: Method = FULL, by: int | str = 1, **more: Any) -> Pruning:
+def pruned(
+    source: Path, out: Path, method: Method = FULL, by: int | str = 1, pattern: str = "2:4", **more: Any
+) -> Pruning:
     text = source.parent / "text.npy"
     if not text.exists():
         tokens_file(torch, text)
     asked = Calibration(method, (str(text),), length=24, **more)
-    return prune_folder(source, out, PruneOptions(Pattern.parse("2:4")), asked, workers=by)
+    return prune_folder(source, out, PruneOptions(Pattern.parse(pattern)), asked, workers=by)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,24 @@ def test_any_order_gives_the_bytes_of_one_process(
     assert content(tmp_path / "there") == content(tmp_path / "here")
     assert [replace(row, seconds=0.0) for row in there.report] == [replace(row, seconds=0.0) for row in here.report]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "in", "text.npy", "there"]
+
+
+def test_scaled_weights(by: Callable[[Workers], None], tmp_path: Path) -> None:
+    source = quantized(torch, saved(torch, transformers, tmp_path / "plain", "llama"), tmp_path / "in", (16, 16))
+    pruned(source, tmp_path / "here")
+    by(Elsewhere())
+    pruned(source, tmp_path / "there")
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+
+
+def test_a_run_that_is_refused_leaves_nothing(by: Callable[[Workers], None], tmp_path: Path) -> None:
+    source = saved(torch, transformers, tmp_path / "in", "llama")
+    with pytest.raises(ValueError, match="workers are a number of processes from 1, ray, or ray://HOST:PORT, got 'x'"):
+        pruned(source, tmp_path / "out", by="x")
+    by(Elsewhere())
+    with pytest.raises(ValueError, match="swaps compare up to"):
+        pruned(source, tmp_path / "out", replace(FULL, swaps=1), pattern="16:32")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "text.npy"]
 
 
 def test_weights_that_are_not_paired(by: Callable[[Workers], None], tmp_path: Path) -> None:
