@@ -33,7 +33,7 @@ WORKERS := -n auto --maxprocesses 8 --dist worksteal --durations 10
 PYTEST = $(SETTINGS) $(PY) -m pytest $(WORKERS)
 MODELS_PYTEST = $(SETTINGS) $(MODELS_PY) -m pytest $(WORKERS)
 
-# Ray brings 280 MB.
+# Ray brings 280 MB, PyTorch more.
 RAY_PY := $(if $(READY),$(VENV)-ray/bin/python,$(PYTHON))
 RAY_READY := $(if $(READY),$(VENV)-ray/.louver-$(HASH))
 
@@ -112,6 +112,7 @@ $(VLLM_READY): | $(VENV)/bin/python
 
 $(RAY_READY): | $(VENV)/bin/python
 	$(VENV)/bin/python -m venv $(VENV)-ray
+	$(RAY_PY) -m pip install --quiet torch==$(TORCH)
 	$(RAY_PY) -m pip install --quiet -e '.[ray-test]'
 	touch $@
 

@@ -27,5 +27,5 @@ workers_option = click.option(
     "--workers",
     metavar="N|ray|ray://HOST:PORT",
     default="1",
-    help="Processes of this machine, or a cluster by Ray. Each writes a file at a time. Default: 1.",
+    help="Processes of this machine, or a cluster by Ray. Each writes a file, or runs a text, at a time. Default: 1.",
 )

@@ -84,8 +84,6 @@ def prune(
     given = [name for name, value in (("--norm", norm), ("--axis", axis)) if value is not None]
     if calibrated["method"] is not None and given:
         raise click.UsageError(f"{given[0]} is for pruning by magnitude alone: leave out {given[0]} or --method.")
-    if calibrated["method"] is not None and workers != "1":
-        raise click.UsageError("--method runs the model in one process: leave out --workers or --method.")
     if dry_run:
         return facts_file(source, options)
     if out is None:
@@ -96,7 +94,7 @@ def prune(
     from louver.cli.commands.prune_calibrated import prune_calibrated
 
     places = {name: calibrated[name] for name in ("resume", "device", "plot")}
-    return prune_calibrated(source, out, options, asked, **places, force=force)
+    return prune_calibrated(source, out, options, asked, **places, force=force, workers=workers)
 
 
 @click.command()

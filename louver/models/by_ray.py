@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from louver.models.workers import T, Task, Workers, WorkersError
+from louver.models.workers import ONE, Needs, T, Task, Workers, WorkersError
 from louver.runtime.cache import source_hash
 
 RETRIES: Final = 20
@@ -48,10 +48,12 @@ class Cluster:
     ray: Any
     remote: Any
 
-    def each(self, tasks: Sequence[Task[T]]) -> Generator[tuple[int, Iterable[T]]]:
+    def each(self, tasks: Sequence[Task[T]], needs: Needs = ONE) -> Generator[tuple[int, Iterable[T]]]:
         running: dict[Any, int] = {}
+        self._check(needs)
+        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
         try:
-            running |= {self._send(task): number for number, task in enumerate(tasks)}
+            running |= {self._send(task, **options): number for number, task in enumerate(tasks)}
             while running:
                 (ready, *_), _ = self.ray.wait([*running])
                 yield running.pop(ready), self._facts(ready)
@@ -64,13 +66,27 @@ class Cluster:
     def everywhere(self, task: Task[Any]) -> None:
         place: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         # A head without processors runs no tasks.
-        machines = [node["NodeID"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        machines = [node["NodeID"] for node in self._machines() if node["Resources"].get("CPU")]
         # Also where other programs have all processors.
         sent = [self._send(task, num_cpus=0, scheduling_strategy=place(each, soft=False)) for each in machines]
         for each in sent:
             # A machine that was lost meanwhile takes no tasks. If it comes back, each task looks again.
             with suppress(LostError):
                 self._facts(each)
+
+    def _check(self, needs: Needs) -> None:
+        """Raises WorkersError for what no machine has: Ray would wait for one for ever."""
+        resources = [node["Resources"] for node in self._machines()]
+        found = [(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in resources]
+        if needs != ONE and not any(cpus >= needs.cpus and gpus >= needs.gpus for cpus, gpus in found):
+            raise WorkersError(
+                f"a task takes {needs.cpus} processors, the threads of this process, and {needs.gpus} GPUs of one machine, got "
+                f"machines with {', '.join(f'{cpus} and {gpus}' for cpus, gpus in found)}: set OMP_NUM_THREADS, or give "
+                "another --device"
+            )
+
+    def _machines(self) -> list[Any]:
+        return [node for node in self.ray.nodes() if node["Alive"]]
 
     def _send(self, task: Task[Any], **options: Any) -> Any:
         # In a list, so that the machine reads it after it has compared the hash.

@@ -29,8 +29,8 @@ class Given:
 
     @contextmanager
     def open(self) -> Generator[tuple[TensorReader, StoredTensor]]:
-        """A reader of the file. Raises FormatError if the file was changed since."""
-        with self.file.open() as reader:
+        """A reader of the file, on any machine. Raises FormatError if the file was changed since."""
+        with self.file.here().open() as reader:
             yield reader, self.tensor
 
     def array(self) -> NDArray[Any]:

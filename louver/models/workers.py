@@ -26,6 +26,17 @@ class WorkersError(OSError):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a task takes of a machine of a cluster: processors and GPUs."""
+
+    cpus: int = 1
+    gpus: int = 0
+
+
+ONE = Needs()
+
+
 class Task(Protocol[T_co]):
     """A part of a run, as a small record that can be sent to another process. Running it again gives the same files."""
 
@@ -37,9 +48,9 @@ class Task(Protocol[T_co]):
 class Workers(Protocol):
     """Runs tasks."""
 
-    def each(self, tasks: Sequence[Task[T]]) -> Generator[tuple[int, Iterable[T]]]:
-        """The number of each task and its facts, in any order. Raises the first error of a task, and WorkersError. When
-        the generator ends, no task runs.
+    def each(self, tasks: Sequence[Task[T]], needs: Needs = ONE) -> Generator[tuple[int, Iterable[T]]]:
+        """The number of each task and its facts, in any order. needs: of each task. Raises the first error of a task, and
+        WorkersError. When the generator ends, no task runs.
         """
         ...
 
@@ -52,7 +63,7 @@ class Workers(Protocol):
 class Here:
     """Runs tasks in this process, in their order."""
 
-    def each(self, tasks: Sequence[Task[T]]) -> Generator[tuple[int, Iterable[T]]]:
+    def each(self, tasks: Sequence[Task[T]], needs: Needs = ONE) -> Generator[tuple[int, Iterable[T]]]:
         for number, task in enumerate(tasks):
             with closing(task.run()) as facts:
                 yield number, facts
@@ -71,7 +82,7 @@ class Processes:
 
     pool: ProcessPoolExecutor
 
-    def each(self, tasks: Sequence[Task[T]]) -> Generator[tuple[int, Iterable[T]]]:
+    def each(self, tasks: Sequence[Task[T]], needs: Needs = ONE) -> Generator[tuple[int, Iterable[T]]]:
         try:
             numbers = {self.pool.submit(done, task): number for number, task in enumerate(tasks)}
             for future in as_completed(numbers):

@@ -22,18 +22,12 @@ import louver
 from louver.formats.regular import FormatError
 from louver.models import compress, decompress, prune
 from louver.models.workers import WorkersError
-from support.ray_cluster import SECRET, Machines, machines
+from support.ray_cluster import NAMESPACE, SECRET, Machines, can_mount, machines
 from support.shards import content, layers, scattered
 
 ROOT = Path(__file__).resolve().parents[2]
 
-NAMESPACE = ("unshare", "--map-root-user", "--mount", "sh", "-c")
-"""A command in a shell with mounts of its own."""
-
-needs_namespace = pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode != 0,
-    reason="this machine has no user namespaces",
-)
+needs_namespace = pytest.mark.skipif(not can_mount(), reason="this machine has no user namespaces")
 
 PROGRAM = """
 import sys

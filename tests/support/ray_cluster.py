@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +25,17 @@ START = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--obj
 SECRET = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 """What the environment of each process of the cluster says, drivers included. Ray reads it once a process."""
 
+NAMESPACE = ("unshare", "--map-root-user", "--mount", "sh", "-c")
+"""A command in a shell with mounts of its own."""
+
 AGENTS = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::SPILL", b"ray::RESTORE")
+
+
+def can_mount() -> bool:
+    """Whether this machine gives a shell mounts of its own."""
+    return (
+        shutil.which("unshare") is not None and not subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode
+    )
 
 
 @dataclass
@@ -83,8 +94,8 @@ def machines(cpus: int = 1) -> Iterator[Machines]:
         _stopped(process)
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """A machine that has joined its cluster."""
+def _started(command: Sequence[str], tries: int = 3) -> subprocess.Popen[bytes]:
+    """A machine that has joined its cluster. Ray gives a machine 30 s, which a busy one may not keep: then it starts again."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             command, env={**os.environ, **SECRET}, stdout=said, stderr=said, start_new_session=True
@@ -95,7 +106,10 @@ def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
                 return process
             time.sleep(0.05)
         _stopped(process)
-        raise AssertionError(os.pread(said.fileno(), 1 << 20, 0).decode())
+        text = os.pread(said.fileno(), 1 << 20, 0)
+    if b"timed out during startup" in text and tries > 1:
+        return _started(command, tries - 1)
+    raise AssertionError(text.decode())
 
 
 def _stopped(process: subprocess.Popen[bytes]) -> None:

@@ -29,6 +29,7 @@ def prune_calibrated(
     device: str | None,
     plot: Path | None,
     force: bool,
+    workers: str,
 ) -> Result:
     """`louver prune --method` with its results as tables. Raises ValueError, OSError and ArithmeticError."""
     from louver.torch.accuracy.files import prune_folder
@@ -39,7 +40,15 @@ def prune_calibrated(
         Target.of(plot)
     with phases() as shown:
         done = prune_folder(
-            source, out, options, calibration, resume=resume, device=device, force=force, progress=shown
+            source,
+            out,
+            options,
+            calibration,
+            resume=resume,
+            device=device,
+            force=force,
+            workers=workers,
+            progress=shown,
         )
     written = done.written
     for line in (*written.notes, *done.notes):

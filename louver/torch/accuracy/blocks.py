@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from louver.torch.accuracy.products import Stop
+from louver.torch.accuracy.stored import Stored
 from louver.torch.layers import is_dense
 from louver.torch.linear import SparseLinear
 
@@ -113,15 +114,21 @@ class _Carried:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a block is called for one batch: its arguments, flat, with `_Carried` for what the block before gives."""
+    """How a block is called for one batch: its arguments, flat, with `_Carried` for what the block before gives. Tensors
+    may be in files.
+    """
 
     leaves: tuple[Any, ...]
     spec: TreeSpec
 
     def arguments(self, state: Sequence[Any], device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with the outputs of the block before, on a device."""
+        return moved(self.filled(state), device)
+
+    def filled(self, state: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the outputs of the block before, where these are."""
         filled = [state[leaf.output] if isinstance(leaf, _Carried) else leaf for leaf in self.leaves]
-        return tree_unflatten([_moved(leaf, device) for leaf in filled], self.spec)
+        return tree_unflatten(filled, self.spec)
 
     @property
     def carried(self) -> set[int]:
@@ -246,8 +253,8 @@ class _Recorder(TorchFunctionMode):
         leaves, spec = tree_flatten((args, kwargs))
         if index == 0:
             home = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), self._device)
-            result = self._first(*_moved(args, self._device), **_moved(kwargs, self._device))
-            self._output = _moved(result, home)
+            result = self._first(*moved(args, self._device), **moved(kwargs, self._device))
+            self._output = moved(result, home)
             self.calls.append(Call(tuple(leaves), spec))
             return self._output
         given = {id(leaf): _Carried(at) for at, leaf in enumerate(outputs(self._output)) if isinstance(leaf, Tensor)}
@@ -332,8 +339,10 @@ def call_model(model: nn.Module, batch: Tensor) -> Any:
             config.use_cache = True
 
 
-def _moved(tree: Any, device: torch.device) -> Any:
+def moved(tree: Any, device: torch.device) -> Any:
+    """A tree with its tensors on a device, read from files where they are there."""
+
     def move(leaf: Any) -> Any:
-        return leaf.to(device) if isinstance(leaf, Tensor) else leaf
+        return leaf.to(device) if isinstance(leaf, Tensor | Stored) else leaf
 
     return tree_map(move, tree)

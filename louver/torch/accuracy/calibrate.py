@@ -91,6 +91,7 @@ def calibrate(
     held_out: Mapping[str, Tensor],
     *,
     source: Callable[[Chain], Blocks] | None = None,
+    streamed: Callable[..., Streams] = Streams,
     resume: Callable[[Mapping[str, str]], Resume] | None = None,
     device: torch.device,
     progress: Progress | None = None,
@@ -98,7 +99,7 @@ def calibrate(
     """Prune a model's blocks by texts, in place; see `prune_`.
 
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
-    are not in the model's memory; all other parameters are, and there is one chain. resume: makes what keeps finished
+    are not in the model's memory; all other parameters are, and there is one chain. streamed: makes the chains' `Streams`. resume: makes what keeps finished
     blocks, for a key. device: where blocks are pruned.
     """
     absent = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
@@ -114,7 +115,7 @@ def calibrate(
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}
         for chain, blocks in of_chain.items():
-            streams = Streams(model, chain, blocks, texts, device, dense=options.method.correct or options.tune > 0)
+            streams = streamed(model, chain, blocks, texts, device, dense=options.method.correct or options.tune > 0)
             names = chain.names
             walk = Walk(
                 chain,

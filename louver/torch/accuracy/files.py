@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -24,14 +25,17 @@ from louver.models.output import Output, output_of
 from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
-from louver.models.workers import HERE, Workers
+from louver.models.workers import HERE, Workers, workers_of
 from louver.torch.accuracy.calibrate import Options, calibrate, split
 from louver.torch.accuracy.distill_report import Distillation
 from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.matrix import Method
+from louver.torch.accuracy.passes import Site, identity_of
 from louver.torch.accuracy.prune import OWN_LENGTH, OWN_ROWS, checked_texts, own_text
+from louver.torch.accuracy.spread import SpreadStreams, place_of
 from louver.torch.accuracy.streamed import evaluate_folder
+from louver.torch.accuracy.streams import Streams
 from louver.torch.accuracy.text import Evaluation
 from louver.torch.accuracy.texts import read_tokens
 from louver.torch.accuracy.written import Written
@@ -123,6 +127,7 @@ def prune_folder(
     resume: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     force: bool = False,
+    workers: int | str = 1,
     progress: Progress = lambda what, share: None,
 ) -> Pruning:
     """Prune a causal model in a folder of Transformers by calibration, and write it to another folder.
@@ -131,15 +136,18 @@ def prune_folder(
     and written one at a time. What is pruned, `louver.models.analyze` decides; all else is copied.
 
     out: the new folder. resume: a folder for finished blocks, kept at the end; None: one beside `out`, removed at the
-    end. The same call goes on after an interruption, with the same bits. device: "cuda" if there is one.
+    end. The same call goes on after an interruption, with the same bits. device: "cuda" if there is one. workers: as for
+    `louver.models.prune`. A batch of texts is a task, with the bits of one process; and so is a file of `out`.
     Raises ValueError for a model that has no blocks or that Transformers does not load, for texts that do not fit, and
     as `louver.models.prune`; ArithmeticError for NaN and infinity, with the layer's name.
     """
-    folder_in, folder_out = Path(source), Path(out)
+    folder_in, folder_out, opened = Path(source), Path(out), workers_of(workers)
     checkpoint = open_checkpoint(folder_in)
     facts = analyze(folder_in, options.choice, options.pattern)
     prune_plan(checkpoint, facts, options)
     work = Path(resume) if resume is not None else folder_out.with_name(f".{folder_out.name}.blocks")
+    # Workers have other working directories.
+    work = work.absolute()
     if not work.exists():
         # An interrupted run may have placed some files.
         _check_output(output_of(folder_in, checkpoint, folder_out), force)
@@ -147,7 +155,8 @@ def prune_folder(
     model = _model(checkpoint, facts, _place(device), calibration)
     texts = _Texts(model, folder_in, calibration, work)
     judged = texts.read(calibration.judged, None)
-    report, given = _pruned(model, options, calibration, texts, work, progress)
+    with _streamed(opened, checkpoint, options, model, work) as streamed:
+        report, given = _pruned(model, options, calibration, texts, work, streamed, progress)
     distilled = None
     if calibration.distill is not None:
         progress("distilling", 0)
@@ -160,7 +169,9 @@ def prune_folder(
         progress("evaluating", at / len(judged))
         results[name] = evaluate_folder(model, given, tokens)
     told = functools.partial(progress, "writing")
-    written = rewrite(folder_in, folder_out, _Request(options, given, facts), force=force, progress=told)
+    written = rewrite(
+        folder_in, folder_out, _Request(options, given, facts), force=force, workers=workers, progress=told
+    )
     if resume is None:
         shutil.rmtree(work)
     return Pruning(written, report, results, distilled, _left(facts, given))
@@ -179,7 +190,13 @@ def _model(checkpoint: Checkpoint, facts: ModelFacts, device: torch.device, cali
 
 
 def _pruned(
-    model: Folder, options: PruneOptions, asked: Calibration, texts: _Texts, work: Path, progress: Progress
+    model: Folder,
+    options: PruneOptions,
+    asked: Calibration,
+    texts: _Texts,
+    work: Path,
+    streamed: Callable[..., Streams],
+    progress: Progress,
 ) -> tuple[Report, dict[str, Given]]:
     """Prune block after block. Returns the report and the written tensors."""
     skipped = dict(_skipped(model))
@@ -199,12 +216,36 @@ def _pruned(
         chosen,
         *texts.calibration(),
         source=lambda chain: model,
+        streamed=streamed,
         resume=made,
         device=model.device,
         progress=told,
     )
     rows = tuple(replace(row, reason=skipped.get(row.name, row.reason)) for row in report)
     return Report(rows), found(kept[0].files())
+
+
+@contextmanager
+def _streamed(
+    opened: AbstractContextManager[Workers], checkpoint: Checkpoint, options: PruneOptions, model: Folder, work: Path
+) -> Generator[Callable[..., Streams]]:
+    """What makes the streams of a run by workers."""
+    with opened as them:
+        if them is HERE:
+            yield Streams
+            return
+        with place_of(work) as place:
+            site = Site(
+                checkpoint.path.absolute(),
+                identity_of(checkpoint),
+                options,
+                model.chain.name,
+                str(model.device),
+                torch.get_num_threads(),
+                torch.__version__,
+                place,
+            )
+            yield functools.partial(SpreadStreams, workers=them, site=site)
 
 
 def _place(device: str | torch.device | None) -> torch.device:

@@ -60,9 +60,18 @@ class Folder:
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, facts: ModelFacts, device: torch.device, blocks: str | None = None
+        self,
+        checkpoint: Checkpoint,
+        facts: ModelFacts,
+        device: torch.device,
+        blocks: str | None = None,
+        *,
+        outside: bool = True,
     ) -> None:
-        """blocks: name of the list of blocks. Raises ValueError for a model that Transformers cannot load whole."""
+        """blocks: name of the list of blocks. outside: load the parameters outside of the blocks.
+
+        Raises ValueError for a model that Transformers cannot load whole.
+        """
         self.facts, self.device = facts, device
         self._source = Source.of(checkpoint.files)
         config, _ = read_config(checkpoint.path.parent)
@@ -82,7 +91,7 @@ class Folder:
         self.chain = self._largest(find_chains(bare, blocks))
         described, kind = running.described(config.path, config.fields)
         self._dense = getattr(described, "dtype", None) or DEQUANTIZED
-        self.model = self._built(described, kind, shapes)
+        self.model = self._built(described, kind, shapes, outside)
         self._empty = {name: dict(_tensors(self.model.get_submodule(name))) for name in self.chain.names}
 
     def load(self, index: int) -> nn.Module:
@@ -99,6 +108,13 @@ class Folder:
         for name, tensor in self._empty[self.chain.names[index]].items():
             if tensor.is_meta:
                 _put(block, name, tensor)
+
+    def only(self, index: int) -> nn.Module:
+        """The dense block `index`, without the memory of others."""
+        for other, name in enumerate(self.chain.names):
+            if other != index:
+                self.store(other, self.model.get_submodule(name))
+        return self.load(index)
 
     def over(self, name: str, given: Mapping[str, Given]) -> dict[str, Tensor]:
         """The parameters of a loaded block that given tensors change, by name. The block stays as it is."""
@@ -225,8 +241,8 @@ class Folder:
         parts = (made_of for name, made_of in self.behind.items() if name.startswith(f"{block}."))
         return sorted(frozenset[str]().union(*parts))
 
-    def _built(self, config: Any, kind: Any, shapes: Iterable[str]) -> Any:
-        later = {each for name in self.chain.names for each in self._of_block(name)}
+    def _built(self, config: Any, kind: Any, shapes: Iterable[str], outside: bool) -> Any:
+        later = {each for name in self.chain.names for each in self._of_block(name)} if outside else {*shapes}
         tensors = {name: self._later(name) if name in later else self.read(name) for name in shapes}
         with running.quiet(), torch.random.fork_rng(devices=[]):
             model, info = kind.from_pretrained(None, config=config, state_dict=tensors, output_loading_info=True)

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+_DENSE: Final = ("gram", "cross", "dense_gram")
 
 TOKENS_AT_ONCE: Final = 8192
 """Tokens of one product. Longer sums in f32 would round more, shorter products would be slower."""
@@ -40,41 +42,53 @@ class Moments:
 
     features: K, the length of an input. dense: whether `add` gets the dense model's inputs too.
     Products of bf16 and f16 are exact. Products and sums are in f32: the relative error of a diagonal element is under
-    2⁻²⁴ · (tokens of a product + number of products), in practice its square root.
+    2⁻²⁴ · (tokens of a product + number of products), in practice its square root. So each batch has sums of its own,
+    and `merge` adds them in f64.
     """
 
-    __slots__ = ("_cross", "_dense_gram", "_gram", "count")
+    __slots__ = ("_sums", "count")
 
     def __init__(self, features: int, device: torch.device | str, *, dense: bool = False) -> None:
         self.count = 0
         """Tokens so far."""
-        self._gram = torch.zeros(features, features, device=device)
-        self._cross = torch.zeros_like(self._gram) if dense else None
-        self._dense_gram = torch.zeros_like(self._gram) if dense else None
+        names = ("gram", "cross", "dense_gram") if dense else ("gram",)
+        self._sums = {name: torch.zeros(features, features, device=device) for name in names}
+
+    @classmethod
+    def of(cls, count: int, sums: Mapping[str, Tensor]) -> Moments:
+        """The moments with this `count` and these `sums`."""
+        made = cls(0, "cpu")
+        made.count, made._sums = count, dict(sums)
+        return made
+
+    @property
+    def sums(self) -> Mapping[str, Tensor]:
+        """The sums [K, K] by name: "gram" of x xᵀ; with dense inputs also "cross" of d xᵀ, "dense_gram" of d dᵀ."""
+        return self._sums
 
     @property
     def features(self) -> int:
-        return self._gram.shape[0]
+        return self._sums["gram"].shape[0]
 
     @property
     def dense(self) -> bool:
         """Whether the dense model's inputs are known."""
-        return self._cross is not None
+        return "cross" in self._sums
 
     @property
     def gram(self) -> Tensor:
-        """Mean of x xᵀ over tokens, f32 [K, K]; zeros without tokens."""
-        return self._mean(self._gram)
+        """Mean of x xᵀ over tokens [K, K]; zeros without tokens."""
+        return self._mean("gram")
 
     @property
     def cross(self) -> Tensor:
-        """Mean of d xᵀ, f32 [K, K]. Without dense inputs, d is x."""
-        return self._mean(self._gram if self._cross is None else self._cross)
+        """Mean of d xᵀ [K, K]. Without dense inputs, d is x."""
+        return self._mean("cross")
 
     @property
     def dense_gram(self) -> Tensor:
-        """Mean of d dᵀ, f32 [K, K]. Without dense inputs, d is x."""
-        return self._mean(self._gram if self._dense_gram is None else self._dense_gram)
+        """Mean of d dᵀ [K, K]. Without dense inputs, d is x."""
+        return self._mean("dense_gram")
 
     def add(self, x: Tensor, dense_x: Tensor | None = None) -> None:
         """Add inputs [..., K] of any floating type, and the dense model's inputs of the same shape.
@@ -94,34 +108,37 @@ class Moments:
         flat = x.reshape(-1, self.features)
         other = None if dense_x is None else dense_x.reshape(-1, self.features)
         exact = all(t.dtype in _EXACT_IN_TF32 for t in (flat, other) if t is not None)
-        with products(self._gram.device, tf32=exact):
+        with products(self._sums["gram"].device, tf32=exact):
             for at in range(0, len(flat), TOKENS_AT_ONCE):
                 self._add(flat[at : at + TOKENS_AT_ONCE], None if other is None else other[at : at + TOKENS_AT_ONCE])
         self.count += len(flat)
 
     def _add(self, x: Tensor, dense_x: Tensor | None) -> None:
-        x = x.to(self._gram.device, torch.float32)
-        self._gram.addmm_(x.mT, x)
-        if dense_x is not None and self._cross is not None and self._dense_gram is not None:
-            dense_x = dense_x.to(self._gram.device, torch.float32)
-            self._cross.addmm_(dense_x.mT, x)
-            self._dense_gram.addmm_(dense_x.mT, dense_x)
+        gram = self._sums["gram"]
+        x = x.to(gram.device, torch.float32)
+        gram.addmm_(x.mT, x)
+        if dense_x is not None:
+            dense_x = dense_x.to(gram.device, torch.float32)
+            self._sums["cross"].addmm_(dense_x.mT, x)
+            self._sums["dense_gram"].addmm_(dense_x.mT, dense_x)
 
-    def _mean(self, total: Tensor) -> Tensor:
-        return total / max(self.count, 1)
+    def _mean(self, name: str) -> Tensor:
+        return self._sums.get(name, self._sums["gram"]) / max(self.count, 1)
 
-    def in_order(self, order: Tensor) -> Moments:
-        """The moments of inputs whose feature i is the present feature `order[i]`."""
-        new = Moments(0, self._gram.device)
-        new.count = self.count
-        new._gram, new._cross, new._dense_gram = (
-            None if total is None else total[order][:, order] for total in (self._gram, self._cross, self._dense_gram)
-        )
-        return new
+    def to(self, dtype: torch.dtype) -> Moments:
+        """The same moments with sums of another type."""
+        return Moments.of(self.count, {name: total.to(dtype) for name, total in self._sums.items()})
+
+    def merge(self, other: Moments) -> None:
+        """Add the sums over other tokens, of the same features and inputs."""
+        for name, total in self._sums.items():
+            total += other._sums[name].to(total.device)
+        self.count += other.count
 
     def check(self) -> None:
         """Raises ArithmeticError if an input was NaN or infinite, or if squares overflow f32."""
-        for total, whose in ((self._gram, "the inputs"), (self._dense_gram, "the dense model's inputs")):
+        for name, whose in (("gram", "the inputs"), ("dense_gram", "the dense model's inputs")):
+            total = self._sums.get(name)
             if total is not None and not bool(total.diagonal().isfinite().all()):
                 broken = (~total.diagonal().isfinite()).nonzero()[:, 0].tolist()
                 raise ArithmeticError(

@@ -113,7 +113,7 @@ class _Chain:
             return
         trace = self._walk.trace(index, block, {name: p.detach() for name, p in parameters.items()})
         tried = {n: p.detach() for n, p in parameters.items() if n in trace.levels and patterns[targets[n].name]}
-        collector = Collector(self._streams, block, trace, tried, {}, correct=False)
+        collector = Collector(self._streams, block, trace, list(tried), {}, correct=False)
         if tried:
             collector.run()
         for name in trace.levels:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from louver.torch.accuracy.blocks import Blocks, Call, Capture, Chain, outputs, run
+from louver.torch.accuracy.moments import Moments
+from louver.torch.accuracy.watch import Key, Watch
 
 TOKENS: Final = 16384
 """Tokens of a batch. A run adds in the same order whatever memory is free."""
@@ -66,7 +68,7 @@ class Streams:
         self.batches, self.device = batches, device
         capture = Capture(model, chain, source, device)
         # What is used is dropped: inputs of the first block may be large.
-        self._calls: list[deque[Call]] = [deque(capture.calls(batch.rows)) for batch in batches]
+        self._calls: list[deque[Call]] = [deque(map(self._placed, capture.calls(batch.rows))) for batch in batches]
         source.store(0, source.load(0))
         self._states: dict[bool, list[list[Any]]] = {False: [[] for _ in batches]}
         if dense:
@@ -76,6 +78,15 @@ class Streams:
     def arguments(self, batch: int, *, dense: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the block for a batch, on the device."""
         return self._calls[batch][0].arguments(self._states[dense][batch], self.device)
+
+    def collect(self, block: nn.Module, watch: Watch) -> Generator[dict[Key, Moments]]:
+        """What passes over the block collect, batch by batch in their order. Raises UnpairedError."""
+        for batch in range(len(self.batches)):
+
+            def arguments(dense: bool, batch: int = batch) -> Any:
+                return self.arguments(batch, dense=dense)
+
+            yield watch.moments(block, arguments, self.device)
 
     def advance(self, block: nn.Module, weights: Mapping[str, Tensor]) -> None:
         """Run the block on all batches: with new weights for the pruned model, with its own for the dense one."""
@@ -87,6 +98,10 @@ class Streams:
                     states[batch] = self._kept(result, self._calls[batch][1].carried)
         for calls in self._calls:
             calls.popleft()
+
+    def _placed(self, call: Call) -> Call:
+        """A call as it is kept."""
+        return call
 
     def _kept(self, result: Sequence[Any], carried: set[int]) -> list[Any]:
         """The outputs that the next block is given, where they lie until then."""

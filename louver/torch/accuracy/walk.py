@@ -157,9 +157,9 @@ class Walk:
     ) -> None:
         """Prune the weights of one level, by one pass over the batches."""
         start = time.perf_counter()
-        named = {target.parameter: weight for target, weight in weights.items()}
+        names = [target.parameter for target in weights]
         correct = self.method.correct
-        collector = Collector(self.streams, block, trace, named, done.weights, correct=correct, dense=ordered)
+        collector = Collector(self.streams, block, trace, names, done.weights, correct=correct, dense=ordered)
         collector.run()
         shared = (time.perf_counter() - start) / len(weights)
         for target, weight in weights.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -22,49 +21,21 @@ import pytest
 from louver.formats.checkpoint import CheckpointFile
 from louver.formats.regular import FormatError, Target, open_alone
 from louver.models import compress, decompress, prune, shards, workers
+from louver.models.by_ray import Cluster
 from louver.models.shards import Seen, WriteShard
-from louver.models.workers import HERE, Here, Task, Workers, WorkersError
+from louver.models.workers import ONE, Here, Needs, Task, Workers, WorkersError
 from support.killed import KilledError
+from support.sent_tasks import Elsewhere, let_run
 from support.shards import content, layers, scattered
 
 if TYPE_CHECKING:
     from support.command_line import Cli
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """Workers that send tasks and facts as bytes and work backwards, as other processes might."""
-
-    changed: Callable[[WriteShard], Any] = lambda task: task
-    sizes: list[int] | None = None
-
-    def each(self, tasks: Sequence[Task[Any]]) -> Generator[tuple[int, Iterable[Any]]]:
-        for number, task in [*enumerate(tasks)][::-1]:
-            sent = pickle.dumps(task)
-            facts = pickle.dumps(tuple(self.changed(pickle.loads(sent)).run()))
-            if self.sizes is not None:
-                self.sizes.extend((len(sent), len(facts)))
-            yield number, pickle.loads(facts)
-
-    def everywhere(self, task: Task[Any]) -> None:
-        HERE.everywhere(pickle.loads(pickle.dumps(task)))
-
-
 @pytest.fixture
 def by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Workers], None]:
     """Let any run be done by these workers."""
-
-    class Open:
-        def __init__(self, them: Workers) -> None:
-            self.them = them
-
-        def __enter__(self) -> Workers:
-            return self.them
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    return lambda them: monkeypatch.setattr("louver.models.rewrite.workers_of", lambda text: Open(them))
+    return lambda them: let_run(monkeypatch, them, "louver.models.rewrite")
 
 
 def every(source: Path, out: Path) -> dict[str, dict[str, bytes]]:
@@ -181,10 +152,30 @@ def test_without_ray(cli: Cli, checkpoint: Path) -> None:
     assert "ray is not installed: pip install 'louver[ray]'" in done.stderr
 
 
-def test_calibration_is_in_one_process(cli: Cli, tmp_path: Path) -> None:
-    done = cli("prune", tmp_path, tmp_path / "out", "--method", "wanda", "--workers", "2")
-    assert done.exit_code == 2
-    assert "--method runs the model in one process: leave out --workers or --method" in done.stderr
+def test_what_no_machine_has() -> None:
+    """Ray would wait for it for ever."""
+
+    class Ray:
+        def nodes(self) -> list[dict[str, Any]]:
+            gone = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+            return [
+                gone,
+                {"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}},
+                {"Alive": True, "Resources": {"CPU": 8.0}},
+            ]
+
+    cluster = Cluster(Ray(), None)
+    for needs, text in (
+        (Needs(9), "a task takes 9 processors, the threads of this process, and 0 GPUs of one machine"),
+        (
+            Needs(4, 1),
+            "a task takes 4 processors, .* and 1 GPUs of one machine, got machines with 2 and 1, 8 and 0: set OMP",
+        ),
+    ):
+        with pytest.raises(WorkersError, match=text):
+            next(cluster.each([], needs))
+    for needs in (ONE, Needs(8), Needs(2, 1)):
+        assert list(cluster.each([], needs)) == []
 
 
 def test_another_folder_under_the_same_path(by: Callable[[Workers], None], tmp_path: Path) -> None:
@@ -294,8 +285,8 @@ def test_a_file_that_changed_after_its_worker_ended(tmp_path: Path, by: Callable
     source, out = layers(tmp_path / "in", 11), tmp_path / "out"
 
     class Late(Elsewhere):
-        def each(self, tasks: Sequence[Task[Any]]) -> Generator[tuple[int, Iterable[Any]]]:
-            for number, facts in super().each(tasks):
+        def each(self, tasks: Sequence[Task[Any]], needs: Needs = ONE) -> Generator[tuple[int, Iterable[Any]]]:
+            for number, facts in super().each(tasks, needs):
                 task = tasks[number]
                 if isinstance(task, WriteShard) and number == 2:
                     # A complete file of another run with the same tensors.

@@ -45,16 +45,25 @@ def test_no_tokens_are_zeros() -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_another_order_of_features(dense: bool, rng: np.random.Generator) -> None:
-    both = [torch.from_numpy(rng.standard_normal((11, 6), np.float32)) for _ in range(1 + dense)]
-    order = torch.from_numpy(rng.permutation(6))
-    moments, expected = Moments(6, "cpu", dense=dense), Moments(6, "cpu", dense=dense)
-    moments.add(*both)
-    expected.add(*(x[:, order] for x in both))
-    found = moments.in_order(order)
-    assert found.count == 11 and found.dense == dense
-    for name in ("gram", "cross", "dense_gram"):
-        assert torch.allclose(getattr(found, name), getattr(expected, name))
+def test_sums_of_batches_are_added_in_f64(dense: bool, rng: np.random.Generator) -> None:
+    parts = [[torch.from_numpy(rng.standard_normal((11, 6), np.float32)) for _ in range(1 + dense)] for _ in range(300)]
+    total, names = Moments(6, "cpu", dense=dense).to(torch.float64), ("gram", "cross", "dense_gram")
+    singles: list[Moments] = []
+    for part in parts:
+        one = Moments(6, "cpu", dense=dense)
+        one.add(*part)
+        total.merge(one)
+        singles.append(one)
+    assert total.count == 3300 and total.dense == dense and list(total.sums) == list(names[: 1 + 2 * dense])
+    for name, found in total.sums.items():
+        exact = sum(each.sums[name].numpy().astype(np.float64) for each in singles)
+        assert found.dtype == torch.float64 and np.array_equal(found.numpy(), exact)
+    again = Moments.of(singles[0].count, singles[0].sums)
+    # One batch has the bits of its own sums.
+    wide = singles[0].to(torch.float64).to(torch.float32)
+    for name in names:
+        assert torch.equal(getattr(again, name), getattr(singles[0], name))
+        assert torch.equal(getattr(wide, name), getattr(singles[0], name))
 
 
 def test_switches_of_the_caller_do_not_matter(rng: np.random.Generator) -> None:
