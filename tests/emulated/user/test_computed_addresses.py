@@ -214,6 +214,26 @@ def test_elements_that_are_widened(rng: np.random.Generator) -> None:
 
 
 @triton.jit
+def fixed(y, x, w, rows, N, K: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w of a length that is compiled in."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+    two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two.T), mask=(n < N)[None, :])
+
+
+@pytest.mark.parametrize("k", [128, 96])
+def test_pieces_that_are_longer_than_an_entry_of_codes(rng: np.random.Generator, k: int) -> None:
+    """16 bytes of 8-bit values are those of 32 columns. The last entry of the tensor is the second half of a piece."""
+    x = rng.integers(-3, 4, (16, k)).astype(ml_dtypes.float8_e4m3fn)
+    w = louver.prune(rng.integers(-3, 4, (48, k)).astype(ml_dtypes.float8_e4m3fn), "2:4")
+    rows, y = np.arange(47, 7, -1).astype(np.int32), np.empty((16, 40), np.float32)
+    louver.jit(fixed).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, k, TM=16, TN=16, TK=128)
+    np.testing.assert_array_equal(y, x.astype(np.float64) @ w[rows].astype(np.float64).T)
+
+
+@triton.jit
 def masked_once(y, x, w, rows, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
     """y [TM, N] = x [TM, K] by rows of w, whose columns beyond K are read as well."""
     m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
