@@ -148,6 +148,20 @@ def test_columns_that_are_no_neighbours(rng: np.random.Generator, swapped: tuple
     case.violates(np.arange(N))
 
 
+def test_a_violation_refuses_no_config(rng: np.random.Generator) -> None:
+    """The kernel ran: other configs are not tried, and NaN stays."""
+    case = Case(rng)
+    case.rows[3] = HELD
+    y, s = np.full((M, N), -7, np.float32), louver.compress(case.dense, "2:4")
+    tile = {"FILL": 0.0, "SUM": tl.float32, "TM": 16, "TN": 16}
+    configs = [triton.Config({**tile, "TK": width}) for width in (64, 32)]
+    kernel = louver.jit(triton.autotune(configs, key=["N"])(gathered))
+    with pytest.raises(ValueError, match="against this rule") as caught:
+        kernel.emulate[(-(-N // 16),)](y, case.x, s, case.rows, case.columns, case.bounds, N, K, K)
+    assert not getattr(caught.value, "__notes__", ())
+    assert np.isnan(y[:, 3]).all() and (y != -7).all()
+
+
 def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
     case = Case(rng)
     s = louver.compress(case.dense, "2:4")
