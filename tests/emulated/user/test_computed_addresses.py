@@ -269,6 +269,37 @@ def test_columns_that_the_other_operand_masks(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
 
 
+@triton.jit
+def passed(y, x, w, rows, flags, N, K, HELD, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w, twice. A branch and two loops pass the pointers on."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    if tl.load(flags + tl.program_id(0)) > 0:
+        at = w + row[:, None] * K + k[None, :]
+    else:
+        at = w + (HELD - 1 - row)[:, None] * K + k[None, :]
+    total = tl.zeros((TM, TN), tl.float32)
+    for _ in range(2):
+        for start in range(0, K, TK):
+            inside = start + k < K
+            one = tl.load(x + m[:, None] * K + (start + k)[None, :], mask=inside[None, :], other=0.0)
+            total = tl.dot(one, tl.load(at, mask=inside[None, :], other=0.0).T, total)
+            at += TK
+        at -= tl.cdiv(K, TK) * TK
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+def test_branches_and_loops_pass_pointers(rng: np.random.Generator) -> None:
+    x = rng.integers(-3, 4, (16, 72)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (48, 72)).astype(np.float16), "2:4")
+    rows, flags = rng.integers(0, 48, 40).astype(np.int32), np.array([1, 0, 1], np.int32)
+    y = np.empty((16, 40), np.float32)
+    s, tile = louver.compress(w, "2:4"), {"TM": 16, "TN": 16, "TK": 32}
+    louver.jit(passed).emulate[(3,)](y, x, s, rows, flags, 40, 72, 48, **tile)
+    read = np.where(flags[np.arange(40) // 16] > 0, rows, 47 - rows)
+    np.testing.assert_array_equal(y, 2 * x.astype(np.float64) @ w[read].astype(np.float64).T)
+
+
 class Columns:
     """Operands of `columns_by` for columns of w [K, N] from a list, and what it gives."""
 
