@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, cast
 
-from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32, i64
 from xdsl.ir import Attribute, Block, SSAValue
@@ -16,6 +15,7 @@ from louver.frontend.build_epilogue import EpilogueBuilder, epilogue_arguments, 
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
 from louver.frontend.tiled import TiledMatrix, named
 from louver.ir import tile as tt
+from louver.ir.building import building
 
 X, Y, Z = 0, 1, 2
 
@@ -38,7 +38,7 @@ def build_tile_ir(problem: Problem, tile: Tile, walk: Walk = "grid") -> ModuleOp
     own: dict[str, Attribute] = {"raster": i32} if walk == "bands" else {}
     function = tt.FuncOp.kernel(problem.kind, _arguments(problem) | own)
     values = {name: argument for argument, name in function.argument_names.items()}
-    with ImplicitBuilder(function.body.block):
+    with building(function.body.block):
         place = _on_grid if walk == "grid" else _in_bands(problem, tile, values)
         _body(problem, tile, values, place)
     module = ModuleOp([function])
@@ -151,7 +151,7 @@ def _sum(
     k, partial = body.args
     k.name_hint, partial.name_hint = "k", "partial"
     (left, m), (right, n) = a, b
-    with ImplicitBuilder(body):
+    with building(body):
         a_tile = left.load("a_tile", [m, k])
         if problem.b_layout == "k_major":
             b_tile = named("b_tile", tt.TransOp(right.load("b_rows", [n, k])))

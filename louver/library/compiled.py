@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
@@ -108,10 +107,6 @@ def _loaded() -> dict[tuple[str, int], BuiltKernel[LoadedKernel]]:
     return {}
 
 
-_MAKING_IR: Final = threading.RLock()
-"""xDSL's builders are those of a process, so one thread makes IR at a time. The assembler is a process of its own."""
-
-
 def build_record(problem: Problem, schedule: AnySchedule, target: str) -> KernelRecord:
     """Compile and assemble. Raises RuntimeError if the assembler spills registers or warns of lost performance."""
     # Imported here, because a start with a filled cache needs neither xDSL nor the assembler.
@@ -119,12 +114,10 @@ def build_record(problem: Problem, schedule: AnySchedule, target: str) -> Kernel
     from louver.ptx.assembler import assemble
 
     if isinstance(schedule, RegisterTiles):
-        with _MAKING_IR:
-            made, assembly = assemble_tiles(problem, schedule, target)
+        made, assembly = assemble_tiles(problem, schedule, target)
         compiled = made.tiles
     else:
-        with _MAKING_IR:
-            compiled = compile_product(problem, schedule, target)
+        compiled = compile_product(problem, schedule, target)
         assembly = assemble(compiled.ptx, target)
     if not assembly.clean:
         raise RuntimeError(

@@ -28,6 +28,7 @@ from louver.runtime.device import Device, device, require_device
 from louver.runtime.dlpack import row_major
 from louver.runtime.driver import device_context, is_capturing
 from louver.runtime.memory import DeviceArray, DeviceBuffer
+from louver.runtime.violations import check_violations
 
 COPY_GAIN = 0.95
 """Most time of copy and product, as a share of the product's time in place. The copy also takes time on the host."""
@@ -53,8 +54,10 @@ def run(
     in_place: whether the dense operand is read in place even if a copy takes less time.
     form: see `tuned.decide`.
 
-    Returns the launch if it can be repeated; None for host arrays, and for tokens that are copied twice.
+    Returns the launch if it can be repeated; None for host arrays, and for tokens that are copied twice. Raises AddressError
+    for what a kernel with computed addresses has reported.
     """
+    check_violations()
     if out.device is None:
         _run_host(state, request, out)
         return None

@@ -1,5 +1,6 @@
 """The proof that a block is a gated layer: a trace of its own `forward`, which is down(act(gate(x)) · up(x)), in both
-modes of training, and changes nothing in the block.
+modes of training, changes nothing in the block, and runs no other code than PyTorch's and that of the block's modules.
+Other code, such as a sum over ranks, may return its argument now and do more later.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -10,8 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import sys
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -71,15 +75,18 @@ class _Tracer(fx.Tracer):
         return next(m.parameters(), None) is not None
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        found = super().call_module(m, forward, args, kwargs)
         if not self.is_leaf_module(m, ""):
             self.steps.append(self.path_of_module(m))
-        return super().call_module(m, forward, args, kwargs)
+            if any(found is each for each in args) and type(m).__module__.partition(".")[0] != "torch":
+                raise NotJoinedError(f"its {self.steps[-1]} returns its argument, and may do something else later")
+        return found
 
 
 def _traced(block: Any, training: bool) -> Pair:
     tracer = _Tracer()
     try:
-        with _untouched(block, training):
+        with _untouched(block, training), _own_code(block):
             graph = tracer.trace(block)
     except NotJoinedError:
         raise
@@ -124,6 +131,53 @@ def _untouched(block: Any, training: bool) -> Generator[None]:
             module.training = mode
 
 
+@contextlib.contextmanager
+def _own_code(block: Any) -> Generator[None]:
+    """Raises NotJoinedError behind a trace in which methods of the block's modules call other code than PyTorch's and each
+    other.
+    """
+    modules, others = set(block.modules()), dict[str, None]()
+
+    def is_own(frame: FrameType) -> bool:
+        first = _first(frame)
+        # An instance check would run code of the object.
+        return issubclass(type(first), nn.Module) and first in modules
+
+    def seen(frame: FrameType, event: str, argument: object) -> None:
+        caller = frame.f_back
+        if event != "call" or caller is None or _is_of_torch(caller) or _is_of_torch(frame):
+            return
+        if is_own(caller) and not is_own(frame):
+            others[frame.f_code.co_qualname] = None
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+    if others:
+        raise NotJoinedError(f"its forward calls {next(iter(others))}, which may do something else later")
+
+
+def _first(frame: FrameType) -> Any:
+    """The first argument of a call, also of a wrapper that takes any arguments; None without arguments."""
+    code, given = frame.f_code, frame.f_locals
+    if code.co_argcount:
+        return given.get(code.co_varnames[0])
+    more = given.get(code.co_varnames[code.co_kwonlyargcount]) if code.co_flags & inspect.CO_VARARGS else ()
+    return more[0] if more else None
+
+
+def _is_of_torch(frame: FrameType) -> bool:
+    """Whether code is PyTorch's, Python's or this module's. What ranks exchange is no fixed function."""
+    module = str(frame.f_globals.get("__name__"))
+    package = module.partition(".")[0]
+    return module == __name__ or (
+        (package == "torch" or package in sys.stdlib_module_names) and not module.startswith("torch.distributed")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Calls:
     """A traced forward. text: says all of the graph. kinds: types of the outputs of the first two layers."""
@@ -166,6 +220,8 @@ def _between(calls: _Calls) -> tuple[tuple[str, str], str | None]:
     if not work or work[-1] is not end or end.target is not torch.ops.aten.mul.Tensor or len(work) > 2:
         raise NotJoinedError("its forward is not down(act(gate(x)) · up(x))")
     acting = [node for node in work[:-1] if node in end.args]
+    if work[:-1] != acting:
+        raise NotJoinedError("its forward is not down(act(gate(x)) · up(x))")
     inner = acting[0] if acting else first
     factors = set(end.args)
     for gate, up, order in ((first, second, (names[0], names[1])), (second, first, (names[1], names[0]))):

@@ -11,6 +11,7 @@ from louver.isa.targets import target as machine
 from louver.runtime.device import device
 from louver.runtime.driver import device_context
 from louver.runtime.memory import fill_bytes
+from louver.runtime.violations import Page
 from louver.user.arguments import Call
 from louver.user.compiled import target_of
 from louver.user.dense_argument import DenseArgument
@@ -26,11 +27,13 @@ Step: TypeAlias = Callable[[], object]
 class Steps:
     """The work of a call, in the order of its stream. clear: sets the counters to 0. compress: checks and compresses the
     arguments. kernels: the sparse kernel, which runs if all hold their patterns, and the dense one, which runs if not.
+    page: where they report violations; None for kernels that have no computed addresses.
     """
 
     clear: Step
     compress: tuple[Step, ...]
     kernels: tuple[Step, Step]
+    page: Page | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,8 +72,8 @@ class FoundCall:
         with device_context(self.ordinal):
             place = machine(target_of(self.ordinal)), device(self.ordinal).sm_count
             memory = FoundMemory(self.source, self.hints, kept, self.grid, self.ordinal, stream, *place, rooms=own)
-            sparse = memory.ready().launch
-            dense = ready(self.source, self.hints, broken, self.grid, self.ordinal, stream).launch
+            sparse = memory.ready()
+            dense = ready(self.source, self.hints, broken, self.grid, self.ordinal, stream)
         counters = held.counters
         compress = [
             launch
@@ -80,7 +83,8 @@ class FoundCall:
             )
         ]
         clear = partial(fill_bytes, counters.address, 0, counters.size, ordinal=self.ordinal, stream=stream)
-        return Steps(clear, tuple(partial(each.send, self.ordinal, stream) for each in compress), (sparse, dense))
+        sent = tuple(partial(each.send, self.ordinal, stream) for each in compress)
+        return Steps(clear, sent, (sparse.launch, dense.launch), sparse.page or dense.page)
 
 
 class FoundLaunch:
@@ -114,9 +118,11 @@ class FoundLaunch:
             return found
 
     def __call__(self) -> None:
-        """Send the work of the call. Raises as its kernels do."""
+        """Send the work of the call. Raises as its kernels do, and AddressError for what they have reported."""
         with self._rooms.lock:
             steps = self.bind()
+            if steps.page is not None:
+                steps.page.check()
             for step in (steps.clear, *steps.compress, *steps.kernels):
                 step()
 

@@ -15,6 +15,7 @@ from louver.isa.targets import TARGETS
 from louver.runtime.adapters import make_wait
 from louver.runtime.callers import callers_level
 from louver.runtime.device import Device, current_device
+from louver.runtime.violations import check_violations
 from louver.user.arguments import Call, Kind, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, assembled, compile_wanted
 from louver.user.dense import launch_dense
@@ -75,6 +76,7 @@ class JitKernel:
         if found is not None and (grid == found.grid or computes(grid, found)):
             found.launch(recent.stream(found.ordinal))
             return
+        check_violations()
         self._first(grid, args, kwargs)
 
     def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -90,11 +92,9 @@ class JitKernel:
         if not call.sparse and self._is_tritons(call):
             launch_dense(self._source, hints, call, sizes)
             return
-        from louver.runtime.violations import check_violations
         from louver.user.launch import ready
 
         reads = self._source.reads
-        check_violations()
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
         for array in call.arrays.values():
             make_wait(array, stream)

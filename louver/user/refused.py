@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from louver.runtime.violations import AddressError
 from louver.user.compiled import UncleanKernelError
 from louver.user.decorators import Candidate
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether an error rejects a kernel only with these constants or sizes, so that others may be accepted."""
+    """Whether an error rejects a kernel only with these constants or sizes, so that others may be accepted. A kernel that broke
+    a rule when it ran was accepted.
+    """
+    if isinstance(error, AddressError):
+        return False
     # Triton's error for a tl.static_assert, by name: Triton may not be imported.
     return isinstance(error, ValueError | UncleanKernelError) or type(error).__name__ in (
         "CompileTimeAssertionFailure",

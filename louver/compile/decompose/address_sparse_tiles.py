@@ -390,8 +390,9 @@ class _Load:
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
             offset, *others = map(live, piece.offsets)
-            # Along the other axis a piece is one group, and the tensor holds whole groups.
-            last = make.minus(tensor.count, self.piece if inside is None else 1)
+            # An entry may be a part of a piece. Along the other axis a piece is one group, and the tensor holds whole groups.
+            read = self.piece if own else min(self.piece, self.entry)
+            last = make.minus(tensor.count, read if inside is None else 1)
             faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
             if piece.after != 0:
                 after = make.wide(piece.after)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -25,6 +24,7 @@ from louver.compile.plan.schedule import Schedule, check_registers, lists_of, re
 from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
 from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import multiplied_as
+from louver.ir.building import building
 from louver.ir.product import Batch, ProductNest, require_rows, unit_of
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
@@ -160,7 +160,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
     for argument, name in zip(body.args, types, strict=True):
         argument.name_hint = name
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
-    with ImplicitBuilder(body):
+    with building(body):
         _ring("a", schedule.ring.stages, plan.a.bytes)
         _ring("b", schedule.ring.stages, max(plan.lists, 1) * plan.b.bytes)
         if plan.blocks:
@@ -249,13 +249,13 @@ def _role(name: str, first: int, warpgroups: int, registers: int | None, body: B
 
 def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[Operand]) -> Block:
     role = Block()
-    with ImplicitBuilder(role):
+    with building(role):
         _wait_for_grids(plan, "dense" in operands)
         tile = _tile_block(plan)
-        with ImplicitBuilder(tile):
+        with building(tile):
             body, count = Block(arg_types=[i32]), plan.sets if plan.gathers else 1
             edge = edge_of(plan, values, tile) if "dense" in operands else Edge()
-            with ImplicitBuilder(body):
+            with building(body):
                 for index in range(count):
                     if plan.gathers:
                         _gather_stage(plan, values, _origin(plan, tile), body.args[0], index)
@@ -290,7 +290,7 @@ def _gather_stage(
     def begin() -> None:
         ops.AcquireOp(properties={"barriers": StringAttr("empty")})
         values_of = Block()
-        with ImplicitBuilder(values_of):
+        with building(values_of):
             expect(plan)
             copy_sparse(plan, values, tile, arith.AddiOp(step, constant(index)).result if index else step)
         staged.OneThreadOp(regions=[Region(values_of)])
@@ -300,7 +300,7 @@ def _gather_stage(
 
 def _first_rows(plan: Generation, values: dict[str, SSAValue]) -> Region:
     block = _tile_block(plan)
-    with ImplicitBuilder(block):
+    with building(block):
         first_rows(plan, values, _origin(plan, block), block.args[-1] if plan.schedule.cuts else constant(0))
     return Region(block)
 
@@ -335,11 +335,11 @@ def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
 
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
-    with ImplicitBuilder(role):
+    with building(role):
         _wait_for_grids(plan, not plan.schedule.roles.specialized)
         tile = _tile_block(plan)
         ahead = [_ahead(plan, values)] if plan.loaded else []
-        with ImplicitBuilder(tile):
+        with building(tile):
             multiply(plan, values, None if plan.schedule.roles.specialized else _own_copies(plan, values, tile))
             if ahead:
                 ops.NextTileOp()
@@ -347,7 +347,7 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
                 _exchange(plan, values, _origin(plan, tile))
             elif plan.schedule.cuts:
                 complete = Block()
-                with ImplicitBuilder(complete):
+                with building(complete):
                     _store(plan, values, _origin(plan, tile))
                 ops.CombineOp(operands=[values["workspace"], values["counters"]], regions=[Region(complete)])
             else:
@@ -363,7 +363,7 @@ PAIR_BARRIERS = ("room", "sums")
 def _exchange(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
     m, n, *entry = tile
     stored = Block(arg_types=[i32])
-    with ImplicitBuilder(stored):
+    with building(stored):
         _store(plan, values, [m, stored.args[0], *entry])
     room, sums = map(StringAttr, PAIR_BARRIERS)
     properties = {"rings": ArrayAttr([StringAttr("a"), StringAttr("b")]), "room": room, "sums": sums}
@@ -372,7 +372,7 @@ def _exchange(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAV
 
 def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
     block = _tile_block(plan)
-    with ImplicitBuilder(block):
+    with building(block):
         begin(values, block.args[-1] if plan.schedule.cuts else constant(0))
     return Region(block)
 
@@ -383,7 +383,7 @@ def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> C
 
     def fill(step: SSAValue) -> None:
         body = Block()
-        with ImplicitBuilder(body):
+        with building(body):
             copy_stage(plan, values, _origin(plan, tile), step, edge)
         staged.OneThreadOp(regions=[Region(body)])
 
@@ -394,7 +394,7 @@ def _store(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValu
     m, n, *entry = tile
     own = [] if plan.nest.store.batch is None else entry
     body = Block(arg_types=[element_attribute(plan.nest.accumulator)] * (2 if plan.nest.gated else 1))
-    with ImplicitBuilder(body):
+    with building(body):
         result = build_epilogue(plan.nest, body.args, values)
         ops.YieldOp(operands=[result])
     properties: dict[str, Attribute] = {"transposed": UnitAttr()} if plan.nest.store.transposed else {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -19,6 +18,7 @@ from louver.compile.plan.layout import BLOCK_ROWS
 from louver.compile.plan.schedule import Schedule
 from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
+from louver.ir.building import building
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import ProxyFenceOp
 from louver.isa.wgmma import Wgmma
@@ -77,7 +77,7 @@ def _multiply_add(plan: Generation) -> None:
     """Generate steps on CUDA cores. The products of a step end with the step."""
     ops.ClearOp()
     body = Block(arg_types=[i32])
-    with ImplicitBuilder(body):
+    with building(body):
         ops.WaitOp(properties={"barriers": StringAttr("full")})
         ops.FmaOp(properties={"a": StringAttr("a"), "b": StringAttr("b"), **_picks(plan)})
         _release(0)
@@ -98,7 +98,7 @@ def _steps(
 ) -> None:
     """Generate a loop with `count` steps in its body. partial: the body runs once, and ends after the last step of K."""
     body = Block(arg_types=[i32])
-    with ImplicitBuilder(body):
+    with building(body):
         for index in range(count):
             # No step after a partial loop reads metadata.
             refill = plan.loaded and (not partial or index + plan.steps_per_load < count)

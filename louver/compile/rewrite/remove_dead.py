@@ -1,23 +1,43 @@
-"""remove-dead: removes unused values, and loop-carried values that only the loop itself uses."""
+"""remove-dead: removes unused values, and values that loops and branches pass on but nothing needs."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TypeAlias
+
 from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
 
-from louver.analysis.passages import end_of
-from louver.compile.rewrite.insert import begin_with, end_with
+from louver.analysis.passages import came_from, end_of, passages
+from louver.compile.rewrite.insert import begin_with, end_with, insert
 from louver.ir.tile import FuncOp
+
+Passing: TypeAlias = scf.ForOp | scf.IfOp
 
 
 def remove_dead(function: FuncOp) -> None:
     """Remove dead code in place."""
     _sweep(function)
-    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
-        _drop_carried(loop)
-    _sweep(function)
+    needed = _needed(function)
+    kept: dict[Operation, list[int]] = {}
+    for op in [op for op in function.body.walk() if isinstance(op, Passing)]:
+        passed = passages(op)
+        live = [index for index, each in enumerate(passed) if not needed.isdisjoint(each.names)]
+        if len(live) < len(passed):
+            kept[op] = live
+    if not kept:
+        return
+    # Nothing yields a dead value any more, so users are erased before what they use.
+    for op, live in kept.items():
+        for region in op.regions:
+            end_with(region.block, [end_of(region.block).operands[index] for index in live])
+    for op in reversed(list(function.body.walk())):
+        if is_trivially_dead(op):
+            Rewriter.erase_op(op)
+        elif op in kept and isinstance(op, Passing):
+            _keep(op, kept[op])
 
 
 def _sweep(function: FuncOp) -> None:
@@ -27,44 +47,41 @@ def _sweep(function: FuncOp) -> None:
             Rewriter.erase_op(op)
 
 
-def _drop_carried(loop: scf.ForOp) -> None:
-    """Remove carried values that are used only to compute their next values."""
-    block, end = loop.body.block, end_of(loop.body.block)
-    carried = range(len(loop.iter_args))
-    idle = [
-        index
-        for index in carried
-        if loop.results[index].first_use is None and _only_reaches(block.args[index + 1], end, index)
-    ]
-    if not idle:
-        return
-    kept = [index for index in carried if index not in idle]
-    end_with(block, [end.operands[index] for index in kept])
-    for op in reversed(list(block.ops)):
-        if is_trivially_dead(op):
-            Rewriter.erase_op(op)
-    for index in reversed(idle):
-        block.erase_arg(block.args[index + 1])
-    new = begin_with(loop, [loop.iter_args[index] for index in kept])
-    for index, result in zip(kept, new.results, strict=True):
-        loop.results[index].replace_all_uses_with(result)
-    Rewriter.erase_op(loop)
-
-
-def _only_reaches(value: SSAValue, end: Operation, index: int) -> bool:
-    """Whether a carried value, through operations without effects, is used only for its own next value."""
-    pending = [value]
+def _needed(function: FuncOp) -> set[SSAValue]:
+    """The values on which effects, bounds of loops and conditions depend."""
+    found, pending = set[SSAValue](), list[SSAValue]()
+    for op in function.body.walk():
+        if isinstance(op, scf.ForOp):
+            pending += (op.lb, op.ub, op.step)
+        elif isinstance(op, scf.IfOp):
+            pending.append(op.cond)
+        elif not isinstance(op.parent_op(), Passing) or not isinstance(op, scf.YieldOp):
+            pending += () if would_be_trivially_dead(op) else op.operands
     while pending:
-        for use in pending.pop().uses:
-            if use.operation is end:
-                if use.index != index:
-                    return False
-            elif (
-                use.operation.parent is not end.parent
-                or use.operation.regions
-                or not would_be_trivially_dead(use.operation)
-            ):
-                return False
-            else:
-                pending += use.operation.results
-    return True
+        value = pending.pop()
+        if value in found:
+            continue
+        found.add(value)
+        sources = came_from(value)
+        pending += sources if sources or isinstance(value.owner, Block) else value.owner.operands
+    return found
+
+
+def _keep(op: Passing, live: Collection[int]) -> None:
+    """Pass on these values alone. The blocks yield no others."""
+    if isinstance(op, scf.ForOp):
+        block, given = op.body.block, [op.iter_args[index] for index in live]
+        for index in reversed(range(len(op.iter_args))):
+            if index not in live:
+                block.erase_arg(block.args[index + 1])
+        new: Operation = begin_with(op, given)
+    else:
+        regions = [Region(), Region()]
+        for old, region in zip(op.regions, regions, strict=True):
+            old.move_blocks(region)
+        new = scf.IfOp(op.cond, [op.results[index].type for index in live], regions[0], regions[1])
+        new.attributes = dict(op.attributes)
+        insert(op, new, op)
+    for index, result in zip(live, new.results, strict=True):
+        op.results[index].replace_all_uses_with(result)
+    Rewriter.erase_op(op)

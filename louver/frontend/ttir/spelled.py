@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from xdsl.builder import Builder, ImplicitBuilder
+from xdsl.builder import Builder
 from xdsl.dialects import arith
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, TensorType, i1, i32
@@ -30,6 +30,7 @@ from louver.frontend.ttir.calls import CallOp
 from louver.frontend.ttir.libdevice import respell, upper_half
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp
+from louver.ir.building import building
 from louver.ir.comparisons import CmpiOp
 from louver.ir.refusal import source_location, unsupported
 from louver.ir.tile.types import as_tensor, element_of, tensor_like, tensor_of
@@ -175,7 +176,7 @@ def spell(module: ModuleOp) -> None:
         if rule is None:
             continue
         before = op.prev_op
-        with ImplicitBuilder(Builder(InsertPoint.before(op))):
+        with building(Builder(InsertPoint.before(op))):
             result = rule(op)
         made = op.prev_op
         while made is not before:
@@ -212,7 +213,7 @@ def _histogram(op: HistogramOp) -> Operation:
         found = arith.AndIOp(found, tt.BroadcastOp(tt.ExpandDimsOp(op.mask, 1).result, shape).result).result
     ones = ExtUIOp(found, TensorType(i32, shape)).result
     block = Block(arg_types=[i32, i32])
-    with ImplicitBuilder(block):
+    with building(block):
         one, other = block.args
         tt.ReduceReturnOp.create(operands=[arith.AddiOp(one, other).result])
     return tt.ReduceOp.build(

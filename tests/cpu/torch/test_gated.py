@@ -123,6 +123,79 @@ def test_a_block_that_does_anything_else_is_no_gated_product(what: str, reason: 
         close(torch, mine, wanted, 0.03)
 
 
+class Ranks:
+    """Ranks whose parts are summed. One rank alone has nothing to add."""
+
+    def __init__(self) -> None:
+        self.factor = 1
+
+    def reduce(self, y: Any) -> Any:
+        return y if self.factor == 1 else self.factor * y
+
+
+class Reduce(nn.Module):
+    """The same as a module without parameters."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__()
+        self.ranks = ranks
+
+    def forward(self, y: Any) -> Any:
+        return y if self.ranks.factor == 1 else self.ranks.factor * y
+
+
+class Reduced(Mlp):
+    """A gated layer whose output is reduced by a method, a function, or a module."""
+
+    def __init__(self, ranks: Ranks, by: str) -> None:
+        super().__init__()
+        self.ranks, self.by, self.sum = ranks, by, Reduce(ranks)
+
+    def forward(self, x: Any) -> Any:
+        y = self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
+        if self.by == "module":
+            return self.sum(y)
+        return self.ranks.reduce(y) if self.by == "method" else _reduced(y, self.ranks)
+
+
+def _reduced(y: Any, ranks: Ranks) -> Any:
+    return y if ranks.factor == 1 else ranks.factor * y
+
+
+@pytest.mark.parametrize(
+    ("by", "reason"),
+    [
+        ("method", r"its forward calls Ranks.reduce, which may do something else later"),
+        ("function", r"its forward calls _reduced, which may"),
+        ("module", r"its sum returns its argument, and may"),
+    ],
+)
+def test_code_that_may_change_is_no_part_of_a_proof(by: str, reason: str) -> None:
+    ranks = Ranks()
+    made = model(Reduced(ranks, by))
+    x = tokens()
+    expected = made(x)
+    report = fused(made)
+    assert re.search(reason, report["0.up_proj"].reason)
+    close(torch, made(x), expected, 0.03)
+    ranks.factor = 2
+    close(torch, made(x), 2 * expected, 0.03)
+
+
+def test_a_write_to_the_input_stays() -> None:
+    class Writes(Mlp):
+        def forward(self, x: Any) -> Any:
+            x.add_(1)
+            return self.down_proj(self.gate_proj(x) * self.up_proj(x))
+
+    made = model(Writes())
+    x, before = tokens(), tokens()
+    expected = made(tokens())
+    fused(made)
+    close(torch, made(x), expected, 0.03)
+    assert torch.equal(x, before + 1)
+
+
 def test_layers_of_different_inputs_stay_without_a_word() -> None:
     class Apart(Mlp):
         def forward(self, x: Any) -> Any:

@@ -148,6 +148,20 @@ def test_columns_that_are_no_neighbours(rng: np.random.Generator, swapped: tuple
     case.violates(np.arange(N))
 
 
+def test_a_violation_refuses_no_config(rng: np.random.Generator) -> None:
+    """The kernel ran: other configs are not tried, and NaN stays."""
+    case = Case(rng)
+    case.rows[3] = HELD
+    y, s = np.full((M, N), -7, np.float32), louver.compress(case.dense, "2:4")
+    tile = {"FILL": 0.0, "SUM": tl.float32, "TM": 16, "TN": 16}
+    configs = [triton.Config({**tile, "TK": width}) for width in (64, 32)]
+    kernel = louver.jit(triton.autotune(configs, key=["N"])(gathered))
+    with pytest.raises(ValueError, match="against this rule") as caught:
+        kernel.emulate[(-(-N // 16),)](y, case.x, s, case.rows, case.columns, case.bounds, N, K, K)
+    assert not getattr(caught.value, "__notes__", ())
+    assert np.isnan(y[:, 3]).all() and (y != -7).all()
+
+
 def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
     case = Case(rng)
     s = louver.compress(case.dense, "2:4")
@@ -214,6 +228,26 @@ def test_elements_that_are_widened(rng: np.random.Generator) -> None:
 
 
 @triton.jit
+def fixed(y, x, w, rows, N, K: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w of a length that is compiled in."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+    two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two.T), mask=(n < N)[None, :])
+
+
+@pytest.mark.parametrize("k", [128, 96])
+def test_pieces_that_are_longer_than_an_entry_of_codes(rng: np.random.Generator, k: int) -> None:
+    """16 bytes of 8-bit values are those of 32 columns. The last entry of the tensor is the second half of a piece."""
+    x = rng.integers(-3, 4, (16, k)).astype(ml_dtypes.float8_e4m3fn)
+    w = louver.prune(rng.integers(-3, 4, (48, k)).astype(ml_dtypes.float8_e4m3fn), "2:4")
+    rows, y = np.arange(47, 7, -1).astype(np.int32), np.empty((16, 40), np.float32)
+    louver.jit(fixed).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, k, TM=16, TN=16, TK=128)
+    np.testing.assert_array_equal(y, x.astype(np.float64) @ w[rows].astype(np.float64).T)
+
+
+@triton.jit
 def masked_once(y, x, w, rows, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
     """y [TM, N] = x [TM, K] by rows of w, whose columns beyond K are read as well."""
     m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
@@ -233,6 +267,37 @@ def test_columns_that_the_other_operand_masks(rng: np.random.Generator) -> None:
     y = np.empty((16, 40), np.float32)
     louver.jit(masked_once).emulate[(3,)](y, x, louver.compress(w, "2:4"), rows, 40, 80, TM=16, TN=16, TK=64)
     np.testing.assert_allclose(y, x.astype(np.float64) @ w[rows].astype(np.float64).T, atol=0.05)
+
+
+@triton.jit
+def passed(y, x, w, rows, flags, N, K, HELD, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w, twice. A branch and two loops pass the pointers on."""
+    m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    if tl.load(flags + tl.program_id(0)) > 0:
+        at = w + row[:, None] * K + k[None, :]
+    else:
+        at = w + (HELD - 1 - row)[:, None] * K + k[None, :]
+    total = tl.zeros((TM, TN), tl.float32)
+    for _ in range(2):
+        for start in range(0, K, TK):
+            inside = start + k < K
+            one = tl.load(x + m[:, None] * K + (start + k)[None, :], mask=inside[None, :], other=0.0)
+            total = tl.dot(one, tl.load(at, mask=inside[None, :], other=0.0).T, total)
+            at += TK
+        at -= tl.cdiv(K, TK) * TK
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+def test_branches_and_loops_pass_pointers(rng: np.random.Generator) -> None:
+    x = rng.integers(-3, 4, (16, 72)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (48, 72)).astype(np.float16), "2:4")
+    rows, flags = rng.integers(0, 48, 40).astype(np.int32), np.array([1, 0, 1], np.int32)
+    y = np.empty((16, 40), np.float32)
+    s, tile = louver.compress(w, "2:4"), {"TM": 16, "TN": 16, "TK": 32}
+    louver.jit(passed).emulate[(3,)](y, x, s, rows, flags, 40, 72, 48, **tile)
+    read = np.where(flags[np.arange(40) // 16] > 0, rows, 47 - rows)
+    np.testing.assert_array_equal(y, 2 * x.astype(np.float64) @ w[read].astype(np.float64).T)
 
 
 class Columns:

@@ -12,8 +12,7 @@ registers.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from louver.compile.lower.tiles.order import read, written
@@ -40,10 +39,14 @@ class _Group:
     fixed: list[tuple[Reg, Inst]]
 
 
-def keep_masks(loop: While, fresh: Fresh) -> list[Node]:
-    """Rewrite a loop without branches in place. Returns what comes before it."""
+def keep_masks(loop: While, writes: Mapping[Reg, int], fresh: Fresh) -> list[Node]:
+    """Rewrite a loop in place. Returns what comes before it. writes: for each register, the instructions of the kernel that
+    write it.
+    """
     nodes = [node for node in loop.body.nodes if isinstance(node, Inst)]
-    makers = _fixed(nodes)
+    inside = {register for node in loop.body.walk() if isinstance(node, Inst) for register in written(node)}
+    once = {register for register in inside if writes[register] == 1}
+    makers = _fixed(nodes, inside, once)
     before: dict[int, Node] = {}
 
     def move(register: Reg) -> None:
@@ -55,7 +58,7 @@ def keep_masks(loop: While, fresh: Fresh) -> list[Node]:
 
     found: list[Node] = []
     changed: dict[int, list[Inst]] = {}
-    for group in _groups(nodes, makers):
+    for group in _groups(nodes, makers, once):
         bits: list[Reg] = []
         now = fresh("b32")
         for number, (mask, both) in enumerate(group.fixed):
@@ -82,31 +85,31 @@ def keep_masks(loop: While, fresh: Fresh) -> list[Node]:
     return [*before.values(), *found]
 
 
-def _fixed(nodes: Sequence[Inst]) -> dict[Reg, Inst]:
-    """What makes each register that has the same value in each step."""
-    writes = Counter(register for node in nodes for register in written(node))
+def _fixed(nodes: Sequence[Inst], inside: Collection[Reg], once: Collection[Reg]) -> dict[Reg, Inst]:
+    """What makes each register that has the same value in each step. inside: the registers that the loop writes. once: those
+    that no other instruction of the kernel writes, so they have no value of the step before.
+    """
     found: dict[Reg, Inst] = {}
     for node in nodes:
         results = list(written(node))
         if (
             isinstance(node.op, Pure)
             and node.guard is None
-            and all(writes[register] == 1 for register in results)
-            and all(not writes[register] or register in found for register in read(node))
+            and all(register in once for register in results)
+            and all(register not in inside or register in found for register in read(node))
         ):
             found.update(dict.fromkeys(results, node))
     return found
 
 
-def _groups(nodes: Sequence[Inst], fixed: dict[Reg, Inst]) -> list[_Group]:
+def _groups(nodes: Sequence[Inst], fixed: Mapping[Reg, Inst], once: Collection[Reg]) -> list[_Group]:
     """The conjunctions that bits can hold, in the order of their first one."""
-    writes = Counter(register for node in nodes for register in written(node))
     found: dict[Reg, _Group] = {}
     for node in nodes:
         if node.op != _BOTH or node.guard is not None:
             continue
         masks = [each for each in node.args[1:] if isinstance(each, Reg)]
         for mask, other in zip(masks, reversed(masks), strict=True):
-            if mask in fixed and other not in fixed and writes[other] == 1:
+            if mask in fixed and other not in fixed and other in once:
                 found.setdefault(other, _Group(other, [])).fixed.append((mask, node))
     return [group for group in found.values() if LEAST <= len(group.fixed) <= MOST]

@@ -1,10 +1,17 @@
-"""New registers for passes on PTX."""
+"""Registers of a kernel, for passes on PTX."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from louver.compile.lower.tiles.order import written
 from louver.isa.instruction import RegType
 from louver.ptx.module import Inst, Kernel, Reg
+
+
+def writes_of(kernel: Kernel) -> Counter[Reg]:
+    """The number of instructions that write each register."""
+    return Counter(register for node in kernel.body.walk() if isinstance(node, Inst) for register in written(node))
 
 
 class Fresh:
@@ -14,9 +21,8 @@ class Fresh:
 
     def __init__(self, kernel: Kernel) -> None:
         self._last: dict[RegType, int] = {}
-        for node in kernel.body.walk():
-            for register in written(node) if isinstance(node, Inst) else ():
-                self._last[register.type] = max(self._last.get(register.type, 0), register.index)
+        for register in writes_of(kernel):
+            self._last[register.type] = max(self._last.get(register.type, 0), register.index)
 
     def __call__(self, kind: RegType) -> Reg:
         """A new register of a class."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from louver.compile.lower.tiles.keep_masks import keep_masks
 from louver.compile.lower.tiles.order import read, written
-from louver.compile.lower.tiles.registers import Fresh
+from louver.compile.lower.tiles.registers import Fresh, writes_of
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import MbarrierTryWait
 from louver.isa.instruction import Pure
@@ -48,14 +48,14 @@ LEGAL_CODES = 0x44444444
 
 def rotate_loops(kernel: Kernel) -> None:
     """Rewrite the loops of a kernel in place, after `order_by_demand`."""
-    fresh = Fresh(kernel)
+    fresh, writes = Fresh(kernel), writes_of(kernel)
     for block in list(_blocks(kernel.body)):
         found = list[Node]()
         for node in block.nodes:
             after = list[Node]()
             if isinstance(node, While) and (step := _Step.of(node)) is not None:
                 before, node.body.nodes, after = step.rotated(fresh)
-                found += [*keep_masks(node, fresh), *before]
+                found += [*keep_masks(node, writes, fresh), *before]
             found += [node, *after]
         block.nodes = found
 
@@ -154,6 +154,10 @@ class _Step:
             writes |= {register: max(writes.get(register, -1), place) for register in changed}
         # A sum plus zeros is the sum only where it goes back to the register from which it came.
         if any(self._carried(source) != to for to, source in (node.args for node in self.late)):
+            return False
+        # Before the first step there are no operands of the step before: zeros stand for those that are loaded.
+        loaded = {register for _, nodes in self.loads for node in nodes for register in written(node)}
+        if not all(loaded.issuperset(_factors(product)) for product in self.last):
             return False
         # The next step begins before the last products.
         ends = {register for node in (*self.last, *self.late) for register in written(node)}
@@ -277,6 +281,13 @@ def _grouped(copies: Sequence[Node], groups: int) -> list[list[Node]]:
         if _is(node, AsyncCopy) and done < count and done * groups >= len(found) * count:
             found.append([])
     return found
+
+
+def _factors(product: Inst) -> Iterator[Reg]:
+    """The registers of both operands of a product."""
+    for operand, arg in zip(product.op.operands, product.args, strict=True):
+        if operand.name in ("a", "b"):
+            yield from _registers(arg)
 
 
 def _registers(arg: Arg) -> Iterable[Reg]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from louver.compile.lower.tiles import rotate
+from louver.compile.lower.tiles.keep_masks import keep_masks
+from louver.compile.lower.tiles.registers import Fresh, writes_of
 from louver.compile.lower.tiles.rotate import AHEAD, rotate_loops
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.problem_tiles import compile_problem_tiles
@@ -17,7 +19,7 @@ from louver.isa.mma import Mma
 from louver.isa.scalar import Compare
 from louver.isa.sync import BarrierSync
 from louver.ptx.builder import KernelBuilder
-from louver.ptx.module import Address, Imm, Inst, Kernel, Module, Param, While
+from louver.ptx.module import Address, Imm, Inst, Kernel, Module, Param, Reg, While
 from louver.ptx.printer import print_module
 
 PRODUCT = Mma("f16", "f16", "f32", 16)
@@ -58,13 +60,19 @@ def test_the_loop_of_a_product_is_rotated(step: int) -> None:
 
 
 def small(
-    change: Callable[[KernelBuilder], object] | None = None, *, scaled: bool = False, turned: bool = False
+    change: Callable[[KernelBuilder], object] | None = None,
+    *,
+    scaled: bool = False,
+    turned: bool = False,
+    held: bool = False,
 ) -> Kernel:
-    """A loop that copies, loads and multiplies. change: what it does besides."""
+    """A loop that copies, loads and multiplies. change: what it does besides. held: whether the operands of the last product
+    are those of all steps.
+    """
     k = KernelBuilder("small", (Param("x", "u64"),), threads=32, dynamic_shared=4096)
     x, smem, never = k.ld_param("x"), k.shared_symbol(), k.mov(0, kind="pred")
     sums = [tuple(k.mov(0.0, kind="f32") for _ in range(4)) for _ in range(4)]
-    number = k.mov(0)
+    number, ones = k.mov(0), tuple(k.mov(0x3C003C00) for _ in range(6))
     with k.loop(uniform=True) as loop:
         k.emit(AsyncWait(0))
         k.barrier_sync(0, 32)
@@ -75,7 +83,9 @@ def small(
         k.emit(LoadMatrix(), b, Address(smem, 2048))
         made = [tuple(k.regs("f32", 4)) for _ in sums]
         for index, (before, result) in enumerate(zip(sums, made, strict=True)):
-            k.emit(PRODUCT, result, a, b[index % 2 * 2 :][:2], before)
+            of_all_steps = held and index == len(sums) - 1
+            operands = (ones[:4], ones[4:]) if of_all_steps else (a, b[index % 2 * 2 :][:2])
+            k.emit(PRODUCT, result, *operands, before)
         if change is not None:
             change(k)
         for before, result in zip([*sums[turned:], *sums[:turned]], made, strict=True):
@@ -93,12 +103,13 @@ def text(kernel: Kernel) -> str:
 
 
 def test_a_loop_of_another_form_stays_as_it_is() -> None:
-    """With sums that are scaled or change places in each step, zeros would not be neutral; a second barrier may order
-    anything.
+    """With sums that are scaled or change places in each step, zeros would not be neutral; operands of all steps are none
+    before the first one; a second barrier may order anything.
     """
     for kernel in (
         small(scaled=True),
         small(turned=True),
+        small(held=True),
         small(lambda k: k.barrier_sync(0, 32)),
         small(lambda k: k.emit(AsyncWait(1))),
     ):
@@ -109,6 +120,39 @@ def test_a_loop_of_another_form_stays_as_it_is() -> None:
     before = text(changed)
     rotate_loops(changed)
     assert text(changed) != before
+
+
+def masked(change: Callable[[KernelBuilder, list[Reg]], object] | None = None) -> Kernel:
+    """A loop with conjunctions of a mask that changes and others that do not. change: writes the sides of the others too."""
+    k = KernelBuilder("masked", (Param("x", "u64"),), threads=32)
+    x, number, sides = k.ld_param("x"), k.mov(0), [k.mov(5) for _ in range(4)]
+    with k.loop(uniform=True) as loop:
+        changing = k.setp("lt", "u32", number, 3)
+        for place, side in enumerate(sides):
+            both = k.and_pred(changing, k.setp("lt", "u32", side, 7))
+            k.store_global(Address(x, 4 * place), k.selp(1, 0, both))
+        k.add(number, 1, into=number)
+        if change is not None:
+            change(k, sides)
+        loop.repeat_if(k.setp("lt", "u32", number, 8))
+    return k.finish()
+
+
+def test_only_masks_of_all_steps_are_kept() -> None:
+    """A side that the first step ends with, the same in all others, or that a branch writes, is none of all steps."""
+
+    def in_a_branch(k: KernelBuilder, sides: list[Reg]) -> None:
+        with k.if_(k.setp("eq", "u32", sides[0], 9)):
+            for side in sides:
+                k.add(side, 1, into=side)
+
+    def at_the_end(k: KernelBuilder, sides: list[Reg]) -> None:
+        for side in sides:
+            k.mov(9, into=side)
+
+    for kernel, kept in ((masked(), True), (masked(at_the_end), False), (masked(in_a_branch), False)):
+        (loop,) = (node for node in kernel.body.walk() if isinstance(node, While))
+        assert bool(keep_masks(loop, writes_of(kernel), Fresh(kernel))) == kept
 
 
 def test_the_first_last_products_multiply_zeros_with_legal_codes() -> None:
