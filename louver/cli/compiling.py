@@ -23,8 +23,8 @@ TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 IR_SUFFIXES = (".ttir", ".mlir")
 """Suffixes of IR files: TTIR as printed by Triton, and tile IR as printed by Louver."""
 
-LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
-"""The levels to print. docs/compiler.md lists the levels of each family."""
+LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all", "reasons")
+"""The levels to print, and the reasons for the kernel. docs/compiler.md lists the levels of each family."""
 
 
 @click.command("compile")
