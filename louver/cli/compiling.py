@@ -17,7 +17,7 @@ from louver.measure.report.text import shown
 if TYPE_CHECKING:
     from louver.cli.commands.kernel_levels import Source
 
-TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
+TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s4x2", "u4x2")
 """Element types of both operands of compiled products."""
 
 IR_SUFFIXES = (".ttir", ".mlir")

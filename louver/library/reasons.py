@@ -151,7 +151,7 @@ def predicted(
     cuts: bool,
 ) -> tuple[str, ...]:
     """The best candidates for a product. sizes: m, n, k and the number of such products."""
-    if isinstance(subject, Problem) and not target.has("wgmma.sp"):
+    if isinstance(subject, Problem) and not target.support("wgmma.sp", multiplied_as(subject.a)):
         found = costs(subject, sizes, target, sm_count, aligned_output=aligned_output)
         return (*map(str, found[:SHOWN]), _compared(len(found), sizes, sm_count, "from documents, not measured"))
     demand = Demand.of_problem(subject) if isinstance(subject, Problem) else subject
@@ -172,10 +172,10 @@ def _compared(count: int, sizes: tuple[int, int, int, int], sm_count: int, rates
 def selected(target: Target, element: str, pattern: str | None, schedule: AnySchedule, origin: str) -> str:
     """The instruction of a schedule, and why it is this one. origin: of the schedule."""
     if isinstance(schedule, RegisterTiles):
-        k = 512 // element_type(element).bits
+        k = 512 // element_type(element).bits * element_type(element).numbers
         return (
             f"mma.sp::ordered_metadata.m16n8k{k} of {multiplied_as(element)}, one machine instruction on {target.name}, which has no "
-            f"wgmma.sp; tile {schedule.tile_m}×{schedule.tile_n}×{schedule.tile_k} ({origin})"
+            f"wgmma.sp of it; tile {schedule.tile_m}×{schedule.tile_n}×{schedule.tile_k} ({origin})"
         )
     selection, tile = selection_of(pattern), schedule.tile
     unit = "fma on CUDA cores" if unit_of(pattern, element) == "fma" else "wgmma.sp" if selection.lifted else "wgmma"

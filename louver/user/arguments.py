@@ -216,6 +216,10 @@ class _Maker:
             pattern, numbers = _marks(name, value)
             self.numbers |= numbers
             self.patterns.append((name, pattern))
+            if value.dtype.name not in POINTEES:
+                raise ValueError(
+                    f"kernels have no pairs of 4-bit integers, got a sparse tensor of {value.dtype}: call louver.linear or matmul"
+                )
             return POINTEES[value.dtype.name]
         found = self.arrays[name] = view(value)
         return POINTEES[found.element.name]

@@ -13,7 +13,7 @@ from louver.formats.dtypes import element_type
 from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
-from louver.library.choose_tiles import choose_tiles
+from louver.library.choose_tiles import broken_rule, choose_tiles
 from louver.library.compiled import assemble_tiles
 from louver.library.configure import choose
 from louver.library.reasons import Reasons, weighed
@@ -65,7 +65,7 @@ def product_source(
 
     @functools.cache
     def made() -> tuple[CompiledKernel, AnySchedule]:
-        if machine(target).has("wgmma.sp"):
+        if machine(target).has("wgmma.sp") and broken_rule(machine(target), problem.pattern, dtype, dtype) is None:
             found = compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
             return CompiledKernel(found), found.schedule
         schedule = choose_tiles(problem, (*sizes, 1), machine(target), SM_COUNT, aligned_output=aligned)
