@@ -108,6 +108,18 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 }
 
 
+_PACK: Final = "pack two of them in a byte with louver.pack_pairs"
+_FIRST: Final = (
+    "sm_120a is the first target that multiplies sparse arrays of it; Louver has its instructions (louver isa --target sm_120a), but no "
+    "tensors yet. Convert to e4m3"
+)
+_ADVICE: Final[dict[str, str]] = {
+    **dict.fromkeys(("int4", "uint4", "s4", "u4"), _PACK),
+    **dict.fromkeys(("e2m1", "e2m3", "e3m2"), _FIRST),
+    **dict.fromkeys(("float4_e2m1fn", "float4_e2m1fn_x2", "float6_e2m3fn", "float6_e3m2fn"), _FIRST),
+}
+"""What to do with types that no tensor has."""
+
 # Byte-swapped dtypes differ from native ones. Of two types with the same dtype the first one wins.
 _OF_DTYPES: Final = {t.numpy: t for t in reversed(ELEMENT_TYPES.values())}
 
@@ -139,9 +151,10 @@ def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> El
     """
     found = _found(x)
     if found is None or found.name not in among:
+        advice = _ADVICE.get(_text(x).lower().removeprefix("torch."), "convert the data first")
         error = ElementTypeError(
             f"an element type is one of {', '.join(among)} (or a NumPy or torch name or dtype of one), got "
-            f"{repr(x) if _text(x) else shown(x)}: convert the data first"
+            f"{repr(x) if _text(x) else shown(x)}: {advice}"
         )
         error.given = _text(x) or shown(x)
         raise error
