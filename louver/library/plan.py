@@ -208,8 +208,8 @@ class Plan:
         """Why the plan's kernel is as it is, for an output whose rows are multiples of 16 bytes: the pattern and who
         promises it, the candidates with predicted times, the instruction. `print` it.
 
-        The kernel's record keeps the reasons of the sizes that it was compiled for, in memory and beside its cubin. If
-        the plan has other sizes, they are weighed again.
+        The kernel's record keeps the reasons of the sizes that it was compiled for, as they were then, in memory and beside
+        its cubin. If the plan has other sizes, they are weighed again.
 
         Raises ValueError for a plan on the host, which has no kernel.
         """

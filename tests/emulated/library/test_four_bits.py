@@ -60,6 +60,13 @@ def test_the_librarys_tiles_assemble(target: str) -> None:
         assert assembly.clean and made.schedule == tiles, assembly.faults
 
 
+def test_a_newer_gpu_checks_the_kernels() -> None:
+    """Its assembler builds the instruction from others, without spills."""
+    tiles = RegisterTiles("sm_80", 64, 64, 128, 4)
+    _, assembly = assemble_tiles(Problem("linear", "s4x2", "s4x2", "s32"), tiles, "sm_90a")
+    assert assembly.clean, assembly.faults
+
+
 @pytest.mark.parametrize("depth", [64, 128])
 @pytest.mark.parametrize(("m", "n", "k"), [(16, 8, 256), (17, 1, 8), (72, 33, 1032), (64, 24, 136)])
 def test_tails(rng: np.random.Generator, depth: int, m: int, n: int, k: int) -> None:
