@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from louver.formats.coverage import NoKernelWarning
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
+    from louver.formats.pairs import pack_pairs, unpack_pairs
     from louver.formats.pattern import Pattern
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
@@ -46,12 +47,14 @@ __all__ = [
     "linear",
     "load",
     "matmul",
+    "pack_pairs",
     "plan",
     "prepare",
     "prune",
     "save",
     "sparsify",
     "synchronize",
+    "unpack_pairs",
 ]
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
@@ -73,12 +76,14 @@ _HOMES = {
     "linear": "louver.library.products",
     "load": "louver.formats.file",
     "matmul": "louver.library.products",
+    "pack_pairs": "louver.formats.pairs",
     "plan": "louver.library.plan",
     "prepare": "louver.measure.ready",
     "prune": "louver.formats.prune",
     "save": "louver.formats.file",
     "sparsify": "louver.library.sparsify",
     "synchronize": "louver.runtime.violations",
+    "unpack_pairs": "louver.formats.pairs",
 }
 
 # Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.

@@ -17,14 +17,14 @@ from louver.measure.report.text import shown
 if TYPE_CHECKING:
     from louver.cli.commands.kernel_levels import Source
 
-TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
+TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s4x2", "u4x2")
 """Element types of both operands of compiled products."""
 
 IR_SUFFIXES = (".ttir", ".mlir")
 """Suffixes of IR files: TTIR as printed by Triton, and tile IR as printed by Louver."""
 
-LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
-"""The levels to print. docs/compiler.md lists the levels of each family."""
+LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all", "reasons")
+"""The levels to print, and the reasons for the kernel. docs/compiler.md lists the levels of each family."""
 
 
 @click.command("compile")

@@ -8,7 +8,7 @@ from louver.compile.plan.nest import read_nest
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.signature import Signature
 from louver.compile.tiles import CompiledTiles, compile_tiles
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import byte_of, element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.polynomial import Polynomial
@@ -26,7 +26,7 @@ VALUES_PER_COLUMN = 2
 class ProblemTiles:
     """A product of the library as register tiles.
 
-    nest: what it computes.
+    nest: what it computes, with bytes in place of pairs of 4-bit integers.
     tiles: the kernel. Its launch has a grid of one axis.
     """
 
@@ -45,7 +45,8 @@ class ProblemTiles:
         grid = Polynomial.parse(f"((M + {m - 1})/{m})*((N + {n - 1})/{n}){batch}")
         at_once = Polynomial.parse(f"{ctas}*sms" if ctas > 1 else "sms")
         signature = replace(tiles.signature, grid=grid, tile=(m, n), at_once=at_once)
-        nest = read_nest(build_tile_ir(problem, _tile(schedule)))
+        bytes_ = replace(problem, a=byte_of(problem.a), b=byte_of(problem.b))
+        nest = read_nest(build_tile_ir(bytes_, _tile(schedule)))
         return cls(schedule, nest, replace(tiles, signature=signature))
 
     @property

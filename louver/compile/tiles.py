@@ -469,7 +469,7 @@ def _decomposed(state: TilesState, watch: Watch, *, fixed: bool) -> TilesState:
         run_passes(DECOMPOSE, found, watch)
         return found
     except UnsupportedKernelError as error:
-        sparse = marked_sparse(state.kernel)
+        sparse = frozenset(marked_sparse(state.kernel))
         if fixed or state.gaps or not sparse:
             raise
         refusal = error

@@ -25,7 +25,7 @@ from louver.formats.tensor import SparseTensor
 PATTERN: Final = Pattern(2, 4)
 """The pattern of `sparse-24-bitmask`."""
 
-_SPARSE_DTYPES: Final = {element.numpy for element in ELEMENT_TYPES.values() if element.sparse}
+_SPARSE_DTYPES: Final = {element.numpy for element in ELEMENT_TYPES.values() if element.sparse and element.numbers == 1}
 
 Start = Callable[[Entry], bytes]
 """Reads the first bytes of an array."""

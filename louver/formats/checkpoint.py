@@ -298,7 +298,9 @@ class TensorReader:
         values, indices = arrays
         dropped = form.negative_zeros_dropped
         try:
-            sparse = SparseTensor(form.pattern, form.dtype, shape, axis, frozen(values), frozen(indices), dropped)
+            sparse = SparseTensor(
+                form.pattern, form.dtype, shape, axis, frozen(values.view(form.dtype.numpy)), frozen(indices), dropped
+            )
             sparse.validate()
         except ValueError as error:
             raise FormatError(f"{self.file.path}: sparse tensor {tensor.name!r} cannot be read: {error}") from error

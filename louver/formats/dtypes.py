@@ -18,7 +18,8 @@ class ElementType:
     """An element type. `tf32` is stored as float32; the hardware reads its upper 19 bits. NumPy's float32 is `f32`.
 
     name: PTX's name without the dot (`f16`, `e4m3`…). numpy: the dtype that holds its bits. bits: size in memory.
-    floating: has a sign bit, and infinities or NaN. sparse: allowed in sparse tensors.
+    floating: has a sign bit, and infinities or NaN. sparse: allowed in sparse tensors. numbers: 2 of a pair of 4-bit
+    integers (`louver.formats.pairs`), else 1.
     """
 
     name: str
@@ -26,6 +27,7 @@ class ElementType:
     bits: int
     floating: bool
     sparse: bool = True
+    numbers: int = 1
 
     def __post_init__(self) -> None:
         if self.numpy.itemsize * 8 != self.bits:
@@ -72,12 +74,17 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
         ElementType("tf32", np.dtype(np.float32), 32, True),
         ElementType("s8", np.dtype(np.int8), 8, False),
         ElementType("u8", np.dtype(np.uint8), 8, False),
+        ElementType("s4x2", np.dtype([("s4x2", np.uint8)]), 8, False, numbers=2),
+        ElementType("u4x2", np.dtype([("u4x2", np.uint8)]), 8, False, numbers=2),
         ElementType("s32", np.dtype(np.int32), 32, False, sparse=False),
         ElementType("s64", np.dtype(np.int64), 64, False, sparse=False),
     )
 }
 
 SPARSE_TYPES: Final = tuple(name for name, element in ELEMENT_TYPES.items() if element.sparse)
+
+PAIR_TYPES: Final = tuple(name for name, element in ELEMENT_TYPES.items() if element.numbers > 1)
+"""Types whose elements are pairs of 4-bit integers. Tensor cores keep or drop both numbers of a pair."""
 
 _LONGEST: Final = 60
 """Most characters of a text that names a type or that an error quotes."""
@@ -101,8 +108,28 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 }
 
 
+_PACK: Final = "pack two of them in a byte with louver.pack_pairs"
+_FIRST: Final = (
+    "sm_120a is the first target that multiplies sparse arrays of it; Louver has its instructions (louver isa --target sm_120a), but no "
+    "tensors yet. Convert to e4m3"
+)
+_ADVICE: Final[dict[str, str]] = {
+    **dict.fromkeys(("int4", "uint4", "s4", "u4"), _PACK),
+    **dict.fromkeys(("e2m1", "e2m3", "e3m2"), _FIRST),
+    **dict.fromkeys(("float4_e2m1fn", "float4_e2m1fn_x2", "float6_e2m3fn", "float6_e3m2fn"), _FIRST),
+}
+"""What to do with types that no tensor has."""
+
 # Byte-swapped dtypes differ from native ones. Of two types with the same dtype the first one wins.
 _OF_DTYPES: Final = {t.numpy: t for t in reversed(ELEMENT_TYPES.values())}
+
+
+_BYTE_OF_PAIR: Final = {"s4x2": "s8", "u4x2": "u8"}
+
+
+def byte_of(name: str) -> str:
+    """The element type as which kernels load and store data of the type `name`: a pair as one byte."""
+    return _BYTE_OF_PAIR.get(name, name)
 
 
 class ElementTypeError(ValueError):
@@ -112,8 +139,8 @@ class ElementTypeError(ValueError):
 
 
 def multiplied_as(name: str) -> str:
-    """The element type as which tensor cores read data of the type `name`: f32 as tf32."""
-    return "tf32" if name == "f32" else name
+    """The element type as which tensor cores read data of the type `name`: f32 as tf32, each number of a pair alone."""
+    return {"f32": "tf32", "s4x2": "s4", "u4x2": "u4"}.get(name, name)
 
 
 def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> ElementType:
@@ -124,9 +151,10 @@ def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> El
     """
     found = _found(x)
     if found is None or found.name not in among:
+        advice = _ADVICE.get(_text(x).lower().removeprefix("torch."), "convert the data first")
         error = ElementTypeError(
             f"an element type is one of {', '.join(among)} (or a NumPy or torch name or dtype of one), got "
-            f"{repr(x) if _text(x) else shown(x)}: convert the data first"
+            f"{repr(x) if _text(x) else shown(x)}: {advice}"
         )
         error.given = _text(x) or shown(x)
         raise error

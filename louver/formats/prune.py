@@ -49,7 +49,8 @@ def prune(
 
     A last group that is cut off counts as filled with zeros.
     norm: "l1", the sum of magnitudes, or "l2", the sum of squares, which loses the least of ‖w‖. Sums are in f32, in
-        the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm.
+        the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm. A pair
+        (`louver.pack_pairs`) is a vector of two numbers.
     transposable: the result keeps 2:4 along both of the last two axes; `axis` is one of them. Each 4 × 4 block keeps
         the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`), whatever the norm.
     An array on a GPU is pruned there. The result has the library of `w`: PyTorch for a tensor on the CPU too, which
@@ -66,6 +67,10 @@ def prune(
     check_method(method, norm)
     if transposable:
         check_transposable(pattern, array.ndim, axis)
+        if element.numbers > 1:
+            raise ValueError(
+                f"transposable masks are of numbers of their own, got pairs of {element}: leave transposable out"
+            )
         return like(w, _prune_blocks(array, element))
     rows = to_rows(array, axis)
     windows = Windows(array.shape, axis, pattern)
@@ -84,7 +89,8 @@ def _kept(tiles: Bits, pattern: Pattern, element: ElementType, norm: Norm) -> Ma
     height, masks = tiles.shape[1], list[Mask]()
     for level in pattern.levels:
         planes = to_planes(tiles)
-        keys = magnitude_keys(planes[:, 0], element) if level.length == 1 else norm_keys(planes, element, norm)
+        single = level.length == 1 and element.numbers == 1
+        keys = magnitude_keys(planes[:, 0], element) if single else norm_keys(planes, element, norm)
         keep: Mask = np.ascontiguousarray(largest(keys, level.n).T)
         masks.append(keep.reshape(len(tiles), tiles.shape[2], level.m))
         tiles = kept_of(tiles, masks[-1], level.n)

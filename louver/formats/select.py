@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType
+from louver.formats.pairs import numbers_of
 from louver.formats.rows import Bits
 
 Mask = NDArray[np.bool_]
@@ -64,11 +65,14 @@ def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:
 def norm_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[np.float32]:
     """Keys [M, groups] that order vectors by norm. Vectors with an infinity or a NaN are equal and exceed all others.
     Magnitudes, or squares rounded to f32, are added in row order in f32: nearest even, with subnormals and infinity.
+    A pair counts as a vector of two numbers.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        terms = np.abs(planes.view(element.numpy).astype(np.float32))
+        terms = np.abs(numbers_of(planes, element).astype(np.float32))
         if norm == "l2":
             terms *= terms
+        if element.numbers > 1:
+            terms = terms.sum(-1)
         total = terms[:, 0].copy()
         for row in range(1, terms.shape[1]):
             total += terms[:, row]

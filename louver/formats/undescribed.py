@@ -12,7 +12,9 @@ from louver.formats.dtypes import ELEMENT_TYPES
 from louver.formats.pattern import LIFTED
 from louver.formats.schema import stored_names
 
-_SPARSE_NAMES: Final = {type_name(element.numpy) for element in ELEMENT_TYPES.values() if element.sparse}
+_SPARSE_NAMES: Final = {
+    type_name(element.numpy) for element in ELEMENT_TYPES.values() if element.sparse and element.numbers == 1
+}
 
 
 def check_undescribed(entries: Mapping[str, Entry], start: Start) -> None:

@@ -11,6 +11,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32, i64
 from xdsl.ir import Attribute, Block, SSAValue
 
+from louver.formats.dtypes import PAIR_TYPES, byte_of
 from louver.frontend.build_epilogue import EpilogueBuilder, epilogue_arguments, half_size
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
 from louver.frontend.tiled import TiledMatrix, named
@@ -49,8 +50,8 @@ def build_tile_ir(problem: Problem, tile: Tile, walk: Walk = "grid") -> ModuleOp
 def _arguments(problem: Problem) -> dict[str, Attribute]:
     encoding = None if problem.pattern is None else tt.SparseAttr.of_pattern(problem.pattern)
     arguments: dict[str, Attribute] = {
-        "a": tt.PointerType(tt.element_attribute(problem.a), encoding),
-        "b": tt.PointerType(tt.element_attribute(problem.b)),
+        "a": tt.PointerType(tt.element_attribute(byte_of(problem.a)), encoding),
+        "b": tt.PointerType(tt.element_attribute(byte_of(problem.b))),
         "d": tt.PointerType(tt.element_attribute(problem.out)),
     }
     pointers, numbers, strides = epilogue_arguments(problem)
@@ -158,5 +159,5 @@ def _sum(
         else:
             b_tile = right.load("b_tile", [k, n])
         imprecise = PROMOTED_COLUMNS if problem.accumulate == "promoted" else None
-        scf.YieldOp(named("product", tt.DotOp(a_tile, b_tile, partial, imprecise)))
+        scf.YieldOp(named("product", tt.DotOp(a_tile, b_tile, partial, imprecise, pairs=problem.a in PAIR_TYPES)))
     return named("total", scf.ForOp(zero, depth, step, [zeros], body))

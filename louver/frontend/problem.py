@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.formats.coverage import Operation, has_kernels, without_kernels
-from louver.formats.dtypes import multiplied_as
+from louver.formats.dtypes import PAIR_TYPES, multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.ir.product import Unit, selection_of, unit_of
+from louver.isa.mma import SHORT_ACCUMULATORS
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -31,6 +32,7 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8 for b in FP8},
     ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS),
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
+    **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in PAIR_TYPES for b in PAIR_TYPES},
 }
 """The output types for the element types of (sparse, dense) operand. The first is the default of a library call.
 Floating-point products accumulate in f32 unless `modes_of` gives another mode. Integer products accumulate in s32 and
@@ -52,7 +54,7 @@ def modes_of(operand: str) -> tuple[str, ...]:
     `PROMOTED_COLUMNS` to separate f32 sums. "f16": f16 registers, which overflow beyond 65,504. "s32": exact.
     """
     unit = multiplied_as(operand)
-    widest, *narrower = ACCUMULATORS[unit, unit]
+    widest, *narrower = (ACCUMULATORS | SHORT_ACCUMULATORS)[unit, unit]
     return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
 
 

@@ -131,6 +131,11 @@ class Mma(Effect):
         return self.k // 2 if self.sparse else self.k
 
     @property
+    def columns(self) -> int:
+        """Dense columns of A in containers: k, or half of k if a container has two elements."""
+        return self.k // Container.of(self.a, self.kind).count
+
+    @property
     def blocks(self) -> int:
         """Scales of a row of A, and of a column of B; 0 without scales."""
         return KINDS[self.kind].blocks(self.scale) or 0 if self.kind else 0

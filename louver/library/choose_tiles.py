@@ -145,7 +145,7 @@ def check_tiles(problem: Problem, target: Target) -> None:
 
 def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | None:
     """The rule that operands break for which a target has no products; None if it has them."""
-    if target.has("wgmma.sp"):
+    if all(target.support("wgmma.sp", multiplied_as(each)) for each in (a, b)):
         return None
     if pattern not in LIFTED_PATTERNS:
         return (

@@ -14,6 +14,7 @@ from louver.frontend.problem import Problem
 from louver.ir.conditions import Conditions
 from louver.ir.plain import from_json, to_json
 from louver.ir.product import ProductNest
+from louver.library.reasons import Reasons, Why, given
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.callers import callers_level
@@ -35,16 +36,18 @@ class Launch:
 
     checked: the product, or the conditions of register tiles.
     schedule: the schedule of a product.
+    reasons: why the kernel is as it is; None on the emulator, which keeps no record.
     """
 
     signature: Signature
     checked: ProductNest | Conditions
     schedule: Schedule | None = None
+    reasons: Reasons | None = None
 
     @classmethod
-    def of(cls, made: CompiledProduct | CompiledTiles) -> Launch:
+    def of(cls, made: CompiledProduct | CompiledTiles, reasons: Reasons | None = None) -> Launch:
         """The data of a compiled kernel."""
-        return cls(made.signature, made.checked, getattr(made, "schedule", None))
+        return cls(made.signature, made.checked, getattr(made, "schedule", None), reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,15 @@ class BuiltKernel(Generic[K]):
         return self.launch.signature
 
 
-def record_made(made: CompiledProduct | CompiledTiles, assembly: Assembly, **resources: Any) -> KernelRecord:
+def record_made(
+    made: CompiledProduct | CompiledTiles, assembly: Assembly, reasons: Reasons, **resources: Any
+) -> KernelRecord:
     """The record of an assembled kernel. resources: entries of the record's `resources` besides the version of ptxas."""
     return KernelRecord(
         kernel=made.signature.kernel,
         cubin=assembly.cubin,
         ptx_hash=ptx_hash(made.ptx, ptxas=ptxas_version()),
-        launch=to_json(Launch.of(made)),
+        launch=to_json(Launch.of(made, reasons)),
         resources={"ptxas": ptxas_version(), **resources},
     )
 
@@ -107,8 +112,10 @@ def _loaded() -> dict[tuple[str, int], BuiltKernel[LoadedKernel]]:
     return {}
 
 
-def build_record(problem: Problem, schedule: AnySchedule, target: str) -> KernelRecord:
-    """Compile and assemble. Raises RuntimeError if the assembler spills registers or warns of lost performance."""
+def build_record(problem: Problem, schedule: AnySchedule, target: str, why: Why | None = None) -> KernelRecord:
+    """Compile and assemble. why: makes the record's reasons; None for a schedule that the caller names. Raises RuntimeError
+    if the assembler spills registers or warns of lost performance.
+    """
     # Imported here, because a start with a filled cache needs neither xDSL nor the assembler.
     from louver.compile.products import compile_product
     from louver.ptx.assembler import assemble
@@ -125,7 +132,7 @@ def build_record(problem: Problem, schedule: AnySchedule, target: str) -> Kernel
             f"{'; '.join(assembly.faults)} (ptxas {assembly.version}, {problem}, {schedule}). Give the schedule "
             "a smaller tile, or the epilogue fewer arrays"
         )
-    return record_made(compiled, assembly)
+    return record_made(compiled, assembly, given(problem, schedule, target) if why is None else why())
 
 
 def assemble_tiles(
@@ -157,12 +164,12 @@ def product_key(problem: Problem, schedule: AnySchedule, target: str) -> str:
     return problem_key(problem, schedule, target=target, ptxas=ptxas_version())
 
 
-def record_of(problem: Problem, schedule: AnySchedule, target: str) -> KernelRecord:
+def record_of(problem: Problem, schedule: AnySchedule, target: str, why: Why | None = None) -> KernelRecord:
     """The product's record from the cache, built if it is missing. This needs no GPU, so any process can do it in
-    advance.
+    advance. why: see `build_record`.
     """
     key = product_key(problem, schedule, target)
-    return kernel_cache().get_or_build(key, lambda: build_record(problem, schedule, target))
+    return kernel_cache().get_or_build(key, lambda: build_record(problem, schedule, target, why))
 
 
 def find(problem: Problem, schedule: AnySchedule, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
@@ -170,7 +177,7 @@ def find(problem: Problem, schedule: AnySchedule, ordinal: int) -> BuiltKernel[L
     return find_loaded(product_key(problem, schedule, device(ordinal).target), ordinal)
 
 
-def loaded(problem: Problem, schedule: AnySchedule, ordinal: int) -> BuiltKernel[LoadedKernel]:
-    """The product's kernel, loaded on device `ordinal`. `find` finds it until the process ends."""
+def loaded(problem: Problem, schedule: AnySchedule, ordinal: int, why: Why | None = None) -> BuiltKernel[LoadedKernel]:
+    """The product's kernel, loaded on device `ordinal`. `find` finds it until the process ends. why: see `build_record`."""
     target = device(ordinal).target
-    return load_record(product_key(problem, schedule, target), ordinal, record_of(problem, schedule, target))
+    return load_record(product_key(problem, schedule, target), ordinal, record_of(problem, schedule, target, why))

@@ -15,6 +15,7 @@ from louver.library.batch import placed
 from louver.library.copied import RowCopy
 from louver.library.demand import Demand
 from louver.library.ranges import Cutting
+from louver.library.reasons import Why, reasons_for
 from louver.library.request import Request
 from louver.library.rows import Rows, output_rows
 from louver.library.state import TensorState
@@ -71,12 +72,14 @@ class _Reading:
     """A way to read the dense operand.
 
     rows: the operand as the kernel reads it.
+    why: makes the reasons for the schedule.
     copy: the copy that writes these rows; None if they are in place.
     """
 
     problem: Problem
     schedule: AnySchedule
     rows: Rows
+    why: Why
     copy: RowCopy | None = None
 
     def clocks(self, sizes: tuple[int, int, int, int], place: Device) -> float:
@@ -120,10 +123,11 @@ def _run_device(
 
     def reading(layout: BLayout, rows: Rows, copy: RowCopy | None = None) -> _Reading:
         problem = request.problem(layout, at.kind)
-        invariant, writable = request.batch_invariant, result.bulk_writable
-        terms = Terms(batch=batch, batch_invariant=invariant, dependent=dependent, form=form)
-        schedule = schedule_for(problem, m, column_class(n), k, place, aligned_output=writable, **terms)
-        return _Reading(problem, schedule, rows, copy)
+        asked = problem, m, column_class(n), k, place
+        terms = Terms(batch=batch, batch_invariant=request.batch_invariant, dependent=dependent, form=form)
+        schedule = schedule_for(*asked, aligned_output=result.bulk_writable, **terms)
+        why = functools.partial(reasons_for, *asked, aligned_output=result.bulk_writable, **terms)
+        return _Reading(problem, schedule, rows, why, copy)
 
     chosen = None if at.in_place is None else reading(at.layout, at.in_place)
     tiles = chosen is not None and isinstance(chosen.schedule, RegisterTiles)
@@ -145,6 +149,7 @@ def _run_device(
         place.ordinal,
         stream,
         batch_invariant=request.batch_invariant,
+        why=chosen.why,
     )
     fused = request.fused.placed(at.c)
     sized = launcher.sized(at.n, chosen.rows, result, (n, batch))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from louver.formats.coverage import NoKernelWarning
 from louver.formats.dtypes import element_type, multiplied_as
+from louver.formats.pairs import unpack_pairs
 from louver.formats.tensor import SparseTensor, stored_elements
 from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of
@@ -61,11 +62,13 @@ def by_reference(asked: Request, out: Any) -> Any:
     x = asked.dense.to_numpy()
     if as_tf32(asked.s):
         x = read_tf32(x)
+    elif asked.s.dtype.numbers > 1:
+        x = unpack_pairs(x.view(asked.dense.element.numpy), axis=-1 if linear else -2)
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
     bias = reads.pop("bias", None)
     c = reads.pop("c", None)
     reads |= fused.bind(fused.places).numbers
-    m, k = asked.s.shape[-2:]
+    m, k = asked.s.shape[-2], asked.s.shape[-1] * asked.s.dtype.numbers
     # With one weight, all tokens are one product. In a batch, each entry is a product.
     leading = asked.weights if linear else asked.shape[:-2]
     batch = prod(leading)
@@ -140,7 +143,8 @@ class DenseWeight:
         array = self.array
         if array is None:
             with s.derived.lock:
-                array = np.asarray(s).astype(reference.computed_in(s.dtype.numpy), copy=False)
+                array = np.asarray(s) if s.dtype.numbers == 1 else unpack_pairs(np.asarray(s))
+                array = array.astype(reference.computed_in(array.dtype), copy=False)
                 self.array = array = f32_to_tf32(array) if as_tf32(s) else array
         _dense_weights().used(self)
         return array

@@ -12,14 +12,14 @@ from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem
-from louver.isa.targets import target as target_named
 from louver.library.batch import placed
+from louver.library.compiled import find
 from louver.library.dense import matrices
-from louver.library.execute import run
+from louver.library.execute import run, schedule_for
 from louver.library.fused import Given, Target, fuse, given_of, place_name
 from louver.library.host import by_reference, usable_device
 from louver.library.prepare import batch_of, check_kind, check_target, make_ready, size_range
-from louver.library.reasons import Reasons, predicted, promised, selected
+from louver.library.reasons import Reasons, reasons_for
 from louver.library.request import (
     Accumulate,
     Request,
@@ -37,7 +37,7 @@ from louver.library.request import (
 )
 from louver.library.state import TensorState
 from louver.library.tile_shapes import column_class
-from louver.library.tuned import Terms, decide
+from louver.library.tuned import Terms
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device
@@ -209,30 +209,22 @@ class Plan:
         """Why the plan's kernel is as it is, for an output whose rows are multiples of 16 bytes: the pattern and who
         promises it, the candidates with predicted times, the instruction. `print` it.
 
+        The kernel's record keeps the reasons of the sizes that it was compiled for, as they were then, in memory and beside
+        its cubin. If the plan has other sizes, they are weighed again.
+
         Raises ValueError for a plan on the host, which has no kernel.
         """
         if self.device is None:
             raise ValueError("a plan on the host runs the reference path, which has no kernel: plan on a GPU")
-        (m, k), solved = self._s.shape[-2:], self.problem
-        target = target_named(self.target or self.device.target)
-        n, sizes = column_class(max(self.n, 1)), self.device.sm_count
+        m, k = self._s.shape[-2:]
+        asked = self.problem, m, column_class(max(self.n, 1)), k, self.device
         terms = Terms(
             batch=self.batch, batch_invariant=self.batch_invariant, dependent=self.dependent, form=self.target
         )
-        found = decide(solved, m, n, k, self.device, aligned_output=True, **terms)
-        told = predicted(
-            solved, (m, n, k, self.batch), target, sizes, aligned_output=True, cuts=not self.batch_invariant
-        )
-        origin = {
-            "tuned": "measured here",
-            "table": "measured, from the package's table",
-            "model": "the model's choice",
-        }
-        return Reasons(
-            promised(solved.pattern, solved.a, f"the weight [{m}, {k}]"),
-            told,
-            selected(target, solved.a, solved.pattern, found.schedule, origin[found.origin]),
-        )
+        kernel = find(self.problem, schedule_for(*asked, aligned_output=True, **terms), self.device.ordinal)
+        kept = None if kernel is None else kernel.launch.reasons
+        sizes = (*asked[1:4], self.batch)
+        return kept if kept is not None and kept.sizes == sizes else reasons_for(*asked, aligned_output=True, **terms)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Unpack, cast
 
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.formats.gated import GatedTensor
 from louver.formats.given import check_switch, integer
 from louver.formats.tensor import SparseTensor
@@ -17,6 +19,7 @@ from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
 from louver.isa.targets import target as target_named
 from louver.library.compiled import record_of
 from louver.library.execute import schedule_for
+from louver.library.reasons import Why, reasons_for
 from louver.library.request import (
     Accumulate,
     check_kernel,
@@ -143,14 +146,15 @@ def compile_together(wanted: Iterable[Preparation]) -> int:
     """Compile the kernels of calls with aligned outputs into the cache, side by side, and return their number. Most of the
     time is that of the assembler, a process of its own for each kernel.
     """
-    kernels = {
-        (solved, schedule_for(solved, *_rows_n_k(each.s, n), each.place, aligned_output=True, batch=each.batch)): each
-        for each in wanted
-        for solved, low, high in each.parts
-        for n in _classes(low, high)
-    }
+    kernels: dict[tuple[Problem, AnySchedule, str], Why] = {}
+    for each in wanted:
+        for solved, low, high in each.parts:
+            for n in _classes(low, high):
+                asked = solved, *_rows_n_k(each.s, n), each.place
+                key = solved, schedule_for(*asked, aligned_output=True, batch=each.batch), each.place.target
+                kernels.setdefault(key, partial(reasons_for, *asked, aligned_output=True, batch=each.batch))
     with ThreadPoolExecutor(max(1, min(len(kernels), os.cpu_count() or 1))) as pool:
-        for made in [pool.submit(record_of, *pair, each.place.target) for pair, each in kernels.items()]:
+        for made in [pool.submit(record_of, *key, why) for key, why in kernels.items()]:
             made.result()
     return len(kernels)
 
@@ -170,14 +174,14 @@ def make_ready(
     """Make the launchers that calls of a problem with these N will use, for aligned and for other outputs."""
     state = s.derived.of(TensorState)
     m, k = s.shape[-2:]
-    schedules = {
-        # A dict keeps the order, so kernels are compiled from the narrowest tile to the widest.
-        schedule_for(solved, m, n, k, place, aligned_output=aligned, **terms): None
-        for n in sizes
-        for aligned in (True, False)
-    }
-    for schedule in schedules:
-        state.launcher(s, solved, schedule, place.ordinal, stream)
+    # A dict keeps the order, so kernels are compiled from the narrowest tile to the widest.
+    schedules: dict[AnySchedule, Why] = {}
+    for n in sizes:
+        for aligned in (True, False):
+            asked = partial(schedule_for, solved, m, n, k, place, aligned_output=aligned, **terms)
+            schedules.setdefault(asked(), partial(reasons_for, *asked.args, **asked.keywords))
+    for schedule, why in schedules.items():
+        state.launcher(s, solved, schedule, place.ordinal, stream, why=why)
 
 
 def batch_of(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:

@@ -17,6 +17,7 @@ from louver.library.demand import Demand
 from louver.library.forms import DeviceForm, Form, Operand, ProductForms, Values, forms_of, on_device, operand_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting
+from louver.library.reasons import Why
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView
 from louver.runtime.driver import is_capturing
@@ -108,12 +109,14 @@ class TensorState:
         stream: int,
         *,
         batch_invariant: bool = False,
+        why: Why | None = None,
     ) -> Launcher:
         """The launcher of a product of `s` on a device. The first call compiles, loads and uploads.
 
         s: the tensor that owns this state.
         stream: the stream of the launch.
         batch_invariant: whether the advice of the error names this option.
+        why: makes the reasons of a kernel that is compiled; None for a schedule that the caller names.
 
         Raises RuntimeError if something is missing while `stream` is being captured.
         """
@@ -140,7 +143,7 @@ class TensorState:
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}{invariant}) before the capture"
                 )
             operand = self.operand(s, ordinal, forms, prod(s.shape[:-2]))
-            launcher = _launcher(problem, schedule, kernel or loaded(*key), operand, s.shape)
+            launcher = _launcher(problem, schedule, kernel or loaded(*key, why), operand, s.shape)
             found = self._launchers.setdefault(key, launcher)
         return found
 

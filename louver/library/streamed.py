@@ -164,8 +164,8 @@ def _seen(w: Any) -> ArrayView:
 
 
 def _by_host(like: ArrayView, pattern: Pattern) -> bool:
-    """Whether the host does the work for this pattern, as it does for V:N:M. Raises as `_check_waits`."""
-    by_host = len(pattern.levels) > 1
+    """Whether the host does the work, as it does for V:N:M and for pairs. Raises as `_check_waits`."""
+    by_host = len(pattern.levels) > 1 or like.element.numbers > 1
     if by_host:
         _check_waits(like)
     return by_host

@@ -21,7 +21,7 @@ from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
-from louver.library.choose_tiles import choose_tiles
+from louver.library.choose_tiles import broken_rule, choose_tiles
 from louver.library.configure import choose
 from louver.library.tuned_entry import Entry, Place, Sizes, UnusableEntryError, place_of, problem_facts, size_class
 from louver.runtime.cache import cache_directory
@@ -129,7 +129,7 @@ def _model(
 ) -> AnySchedule:
     """The model's choice: for warpgroup products, or for register tiles."""
     m, n, k = sizes
-    if machine.has("wgmma.sp"):
+    if machine.has("wgmma.sp") and broken_rule(machine, problem.pattern, problem.a, problem.b) is None:
         if machine.name != place.target:
             raise ValueError(
                 f"kernels for {machine.name} run on GPUs of that target only, got {place}: name a target without warpgroup "

@@ -37,7 +37,7 @@ kernel too.
 """
 
 _FAMILY = b"louver-cache-"
-_MAGIC = _FAMILY + b"2\n"
+_MAGIC = _FAMILY + b"3\n"
 """The first bytes of a file in the cache: `_FAMILY` in every version of the format, `_MAGIC` in this version."""
 
 _SEAL_BYTES = len(_MAGIC) + 32

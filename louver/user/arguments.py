@@ -79,7 +79,7 @@ class Call:
 
     kind: the compiled part. arrays, sparse: by argument; the base of a descriptor has its name. numbers: integers,
         floats and bools, also compiled-in ones, and sizes and strides of descriptors as `x.shape.0` and `x.stride.0`.
-        given: all arguments by name, unchanged.
+        given: all arguments by name, unchanged. found: the sparse ones whose pattern was found in a dense array.
     """
 
     kind: Kind
@@ -87,20 +87,22 @@ class Call:
     sparse: dict[str, SparseTensor] = field(default_factory=dict[str, SparseTensor])
     numbers: dict[str, Number] = field(default_factory=dict[str, Number])
     given: dict[str, Any] = field(default_factory=dict[str, Any])
+    found: tuple[str, ...] = ()
 
     def flagged(self, flag: ArrayView, runs_if: RunsIf) -> Call:
         """The call of a kernel that runs only if the word `flag`, 32 bits, is as `runs_if` says."""
         return replace(self, kind=replace(self.kind, runs_if=runs_if), arrays={**self.arrays, FLAG: flag})
 
     def with_sparse(self, found: Mapping[str, SparseTensor]) -> Call:
-        """The call with sparse tensors in place of some of its arrays."""
+        """The call with sparse tensors in place of some of its arrays, in which they were found."""
         patterns, numbers = dict(self.kind.sparse), dict(self.numbers)
         for name, s in found.items():
             patterns[name], more = _marks(name, s)
             numbers |= more
         arrays = {name: array for name, array in self.arrays.items() if name not in found}
         kind = replace(self.kind, sparse=tuple(patterns.items()))
-        return replace(self, kind=kind, arrays=arrays, sparse={**self.sparse, **found}, numbers=numbers)
+        sparse, names = {**self.sparse, **found}, (*self.found, *found)
+        return replace(self, kind=kind, arrays=arrays, sparse=sparse, numbers=numbers, found=names)
 
     @property
     def held(self) -> frozenset[str]:
@@ -214,6 +216,10 @@ class _Maker:
             pattern, numbers = _marks(name, value)
             self.numbers |= numbers
             self.patterns.append((name, pattern))
+            if value.dtype.name not in POINTEES:
+                raise ValueError(
+                    f"kernels have no pairs of 4-bit integers, got a sparse tensor of {value.dtype}: call louver.linear or matmul"
+                )
             return POINTEES[value.dtype.name]
         found = self.arrays[name] = view(value)
         return POINTEES[found.element.name]

@@ -24,7 +24,7 @@ from louver.runtime.module import LoadedKernel
 from louver.user.arguments import Call, Kind
 from louver.user.hints import Hints
 from louver.user.reached import reached
-from louver.user.retile import SM_COUNT, Sized, sized
+from louver.user.retile import SM_COUNT, Sized
 from louver.user.source import TileSource
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class Wanted:
 
     multiples: arguments that are multiples of 16, see `multiples_of`. apart: arrays that overlap no other one, see
         `apart_of`. ctas: most CTAs of the call on an SM, see `ctas_of`. These three affect register tiles only.
-    schedule: of a product; None: that of `sized`, else the kernel's own tile. sized: not compared.
+    schedule: of a product; None: that of `sized`, else the kernel's own tile. found: arguments whose pattern was found, not
+    promised. sized and found: not compared.
     """
 
     source: TileSource
@@ -62,6 +63,7 @@ class Wanted:
     ctas: int | None = None
     schedule: Schedule | None = None
     sized: Sized | None = field(default=None, compare=False, repr=False)
+    found: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(
@@ -79,7 +81,15 @@ class Wanted:
         """The kernel for a call. grid: empty if unknown."""
         marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
         return cls(
-            source, call.kind, hints, variant, target, *marks, schedule=schedule, sized=sized(call, grid, sm_count)
+            source,
+            call.kind,
+            hints,
+            variant,
+            target,
+            *marks,
+            schedule=schedule,
+            sized=Sized.of(call, grid, sm_count),
+            found=call.found,
         )
 
     @property
@@ -129,7 +139,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         target, aligned = machine(wanted.target), wanted.variant == "bulk"
         found = wanted.schedule
         if found is None and wanted.sized is not None and not fixed:
-            found = wanted.sized(nest, target, aligned)
+            found = wanted.sized.schedule(nest, target, aligned)
         return found or choose_for_nest(nest, target, aligned_output=aligned, fixed=fixed)
 
     def readings(ones: int) -> Iterator[Reading]:
@@ -219,12 +229,14 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
 
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble. Raises as `assembled`."""
+    from louver.user.explained import reasons_of
     from louver.user.units import reasons_for_dense
 
     found = assembled(wanted)
     return record_made(
         found.kernel.made,
         found.assembly,
+        reasons_of(found, wanted),
         refusal=found.kernel.refusal,
         registers=found.assembly.kernels[0].registers,
         spilled_bytes=found.spilled,

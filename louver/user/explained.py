@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.products import CompiledProduct
 from louver.compile.tiles import CompiledTiles
+from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.library.demand import Demand
 from louver.library.occupancy import Assembled
 from louver.library.reasons import Reasons, predicted, promised, selected
-from louver.user.arguments import Call
-from louver.user.retile import SM_COUNT, product_sizes
+from louver.user.compiled import Wanted
+from louver.user.units import describe_dots
 
 
-def reasons_of_product(made: CompiledProduct, call: Call) -> Reasons:
-    """The reasons for a product."""
-    nest, target = made.nest, made.target
-    found = _detected(call)
-    try:
-        sizes = product_sizes(nest, call.numbers)
-    except KeyError:
-        told = ("the kernel's own tile: its sizes depend on the grid",)
-    else:
-        told = predicted(Demand.of_nest(nest), sizes, target, SM_COUNT, aligned_output=True, cuts=False)
-    origin = "the model's choice of schedule for the call's sizes"
-    return Reasons(found, told, selected(target, nest.a.element, nest.a.pattern, made.schedule, origin))
-
-
-def reasons_of_tiles(found: Assembled, call: Call, dots: Sequence[str]) -> Reasons:
-    """The reasons for register tiles. dots: the instruction of each dot."""
+def reasons_of(found: Assembled, wanted: Wanted) -> Reasons:
+    """The reasons for an assembled kernel. wanted: what it was compiled for."""
     made = found.kernel.made
-    assert isinstance(made, CompiledTiles)
+    if isinstance(made, CompiledProduct):
+        return _of_product(made, wanted)
     told = (
         f"the kernel's own tile by {found.warps} warps: {found.registers} registers of a thread, "
         f"{made.signature.shared_bytes:,} bytes of shared memory, {max(1, made.ctas_by_shared)} CTAs an SM at most",
     )
     chosen = f"register tiles on {made.target.name}, because it is no product of warpgroups: {found.kernel.refusal}"
-    return Reasons(_detected(call), told, "; ".join((chosen, *made.addressed, *dots)))
+    dots = dict.fromkeys(describe_dots(made))
+    return Reasons(_detected(made, wanted), told, "; ".join((chosen, *made.addressed, *dots)))
 
 
-def _detected(call: Call) -> str:
-    parts = [promised(str(s.pattern), s.dtype.name, repr(name)) for name, s in call.sparse.items()]
+def _of_product(made: CompiledProduct, wanted: Wanted) -> Reasons:
+    nest, target, sized = made.nest, made.target, wanted.sized
+    sizes = None if sized is None else sized.sizes(nest)
+    if sized is None or sizes is None or min(sizes) <= 0:
+        sizes, told = None, ("the kernel's own tile: its sizes are not known before a call",)
+    else:
+        aligned = wanted.variant == "bulk"
+        told = predicted(Demand.of_nest(nest), sizes, target, sized.sm_count, aligned_output=aligned, cuts=False)
+    origin = "the hints' choice" if wanted.hints.schedule else "the model's choice of schedule for the call's sizes"
+    return Reasons(
+        _detected(made, wanted), told, selected(target, nest.a.element, nest.a.pattern, made.schedule, origin), sizes
+    )
+
+
+def _detected(made: CompiledProduct | CompiledTiles, wanted: Wanted) -> str:
+    """The pattern of each sparse argument, and who says so."""
+    parts = [
+        promised(encoding.format.pattern, _element(function, name), repr(name), found=name in wanted.found)
+        for function in made.tile.body.ops
+        if isinstance(function, FuncOp)
+        for name, encoding in marked_sparse(function).items()
+    ]
+    if wanted.kind.runs_if == "not zero":
+        parts.append("this kernel runs where the check of a call finds no pattern")
     return "; ".join(parts) or "no argument is sparse"
+
+
+def _element(function: FuncOp, name: str) -> str:
+    """The element type of an array or a descriptor."""
+    (type_,) = (argument.type for argument, each in function.argument_names.items() if each == name)
+    if isinstance(type_, DescriptorType):
+        return element_name(type_.block.element_type)
+    assert isinstance(type_, PointerType)
+    return element_name(type_.pointee)

@@ -154,25 +154,23 @@ class JitKernel:
         from louver.compile.products import CompiledProduct
         from louver.formats.lists import describe_lists
         from louver.library.forms import as_stored, forms_of
-        from louver.user.explained import reasons_of_product, reasons_of_tiles
+        from louver.user.explained import reasons_of
         from louver.user.units import describe_dots, reasons_for_dense
 
         place = current_device()
         target = place.target if isinstance(place, Device) and place.target in TARGETS else TARGET
         wanted = Wanted.of(self._source, hints, call, "bulk", target)
         found = assembled(wanted, self._compile(wanted))
-        made, refusal = found.kernel.made, found.kernel.refusal
+        made, refusal, reasons = found.kernel.made, found.kernel.refusal, reasons_of(found, wanted)
         if isinstance(made, CompiledProduct):
             longer = None
             if made.nest.a.selection.indexed:
                 s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
                 lists = forms_of(made.schedule, s).lists
                 longer = None if lists is None else describe_lists(s, lists.rows)
-            reasons = reasons_of_product(made, call)
             return Explanation("product", refusal, made.schedule, made.ptx, longer, reasons=reasons)
         dots = tuple(dict.fromkeys(describe_dots(made)))
         warning = "\n".join(reasons_for_dense(found)) or None
-        reasons = reasons_of_tiles(found, call, dots)
         return Explanation("register tiles", refusal, None, made.ptx, warning, dots, reasons=reasons)
 
     def _compile(self, wanted: Wanted) -> CompiledKernel:

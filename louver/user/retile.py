@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from louver.compile.plan.schedule import Schedule
 from louver.ir.polynomial import Numbers, with_grid
@@ -15,9 +16,6 @@ from louver.user.arguments import Call
 SM_COUNT = 132
 """The SM count to assume without a GPU: an H200's."""
 
-Sized = Callable[[ProductNest, Target, bool], Schedule | None]
-"""A product's schedule for a target and for an output that bulk copies can write or not; None: the kernel's tile."""
-
 
 def schedule_of(
     nest: ProductNest, sizes: tuple[int, int, int, int], target: Target, sm_count: int, *, aligned_output: bool
@@ -28,19 +26,31 @@ def schedule_of(
     return choose_for(Demand.of_nest(nest), sizes, target, sm_count, aligned_output=aligned_output)
 
 
-def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
-    """The choice of a schedule by the call's sizes, for a kernel that is not compiled yet. grid: empty if unknown."""
-    numbers = with_grid(call.numbers, grid) if grid else call.numbers
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """The choice of a schedule by a call's sizes, for a kernel that is not compiled yet. numbers: of the call, by argument."""
 
-    def schedule(nest: ProductNest, target: Target, aligned_output: bool) -> Schedule | None:
+    numbers: Numbers
+    sm_count: int
+
+    @classmethod
+    def of(cls, call: Call, grid: Sequence[int], sm_count: int) -> Sized:
+        """That of a call. grid: empty if unknown."""
+        return cls(with_grid(call.numbers, grid) if grid else call.numbers, sm_count)
+
+    def sizes(self, nest: ProductNest) -> tuple[int, int, int, int] | None:
+        """m, n, k and entries; None if a size depends on the number of programs, which is unknown."""
         try:
-            sizes = product_sizes(nest, numbers)
+            return product_sizes(nest, self.numbers)
         except KeyError:
-            # A size depends on the number of programs, which is unknown.
             return None
-        return schedule_of(nest, sizes, target, sm_count, aligned_output=aligned_output) if min(sizes) > 0 else None
 
-    return schedule
+    def schedule(self, nest: ProductNest, target: Target, aligned_output: bool) -> Schedule | None:
+        """The product's schedule, for an output that bulk copies can write or not; None: the kernel's tile."""
+        sizes = self.sizes(nest)
+        if sizes is None or min(sizes) <= 0:
+            return None
+        return schedule_of(nest, sizes, target, self.sm_count, aligned_output=aligned_output)
 
 
 def product_sizes(nest: ProductNest, numbers: Numbers) -> tuple[int, int, int, int]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import ELEMENT_TYPES, element_type
 from louver.formats.pattern import Pattern
 
-SPARSE_TYPES = tuple(t.name for t in ELEMENT_TYPES.values() if t.sparse and t.name != "tf32")
+SPARSE_TYPES = tuple(t.name for t in ELEMENT_TYPES.values() if t.sparse and t.name != "tf32" and t.numbers == 1)
+"""Pairs of 4-bit integers have tests of their own, `cpu/formats/test_pairs.py`."""
 
 
 def random_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:

@@ -7,14 +7,16 @@ from typing import cast
 
 from louver.cli.commands.kernel_levels import Source
 from louver.compile.choose_family import CompiledKernel
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.products import CompiledProduct, compile_product
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
-from louver.library.choose_tiles import choose_tiles
+from louver.library.choose_tiles import broken_rule, choose_tiles
 from louver.library.compiled import assemble_tiles
 from louver.library.configure import choose
+from louver.library.reasons import Reasons, weighed
 from louver.user.retile import SM_COUNT
 
 
@@ -59,14 +61,20 @@ def product_source(
     sizes: tuple[int, int, int], dtype: str, product: str, target: str, accumulate: str = "auto"
 ) -> Source:
     """The library's kernel for a product: from `compile_for`, or register tiles on targets without warpgroup products."""
+    problem, aligned = _problem(sizes, dtype, product, accumulate)
 
     @functools.cache
-    def made() -> CompiledKernel:
-        if machine(target).has("wgmma.sp"):
-            return CompiledKernel(compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate))
-        problem, aligned = _problem(sizes, dtype, product, accumulate)
+    def made() -> tuple[CompiledKernel, AnySchedule]:
+        if machine(target).has("wgmma.sp") and broken_rule(machine(target), problem.pattern, dtype, dtype) is None:
+            found = compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
+            return CompiledKernel(found), found.schedule
         schedule = choose_tiles(problem, (*sizes, 1), machine(target), SM_COUNT, aligned_output=aligned)
         tiles, _ = assemble_tiles(problem, schedule)
-        return CompiledKernel(tiles.tiles, f"{target} has no warpgroup products")
+        return CompiledKernel(tiles.tiles, f"{target} has no warpgroup products"), tiles.schedule
 
-    return Source(lambda: made().made.tile, made)
+    def reasons() -> Reasons:
+        _, schedule = made()
+        told = (*sizes, 1), machine(target), SM_COUNT, schedule
+        return weighed(problem, *told, aligned_output=aligned, cuts=True)
+
+    return Source(lambda: made()[0].made.tile, lambda: made()[0], reasons)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,10 +14,12 @@ from louver.compile.choose_family import CompiledKernel
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.products import CompiledProduct, ProductLevel
 from louver.compile.tiles import TileLevel
+from louver.library.reasons import Reasons
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble
 from louver.user.arguments import Kind
 from louver.user.compiled import Wanted, assembled
+from louver.user.explained import reasons_of
 from louver.user.hints import Hints
 
 PRODUCT_LEVELS = ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
@@ -29,24 +32,28 @@ LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a kernel. ttir, tile: make its Triton IR and its tile IR. ttir is None without Triton IR.
+    """The source of a kernel. ttir, tile: make its Triton IR and its tile IR. ttir is None without Triton IR. reasons: makes
+    those that the kernel's record keeps.
 
     files: the Python files whose lines a page may show: those that the user named, and those of the kernel's functions.
     """
 
     tile: Callable[[], ModuleOp]
     compiled: Callable[[], CompiledKernel]
+    reasons: Callable[[], Reasons]
     ttir: Callable[[], str] | None = None
     files: tuple[str, ...] = ()
 
     def text(self, emit: str) -> str:
-        """One of `LEVELS`, or "all" existing levels, each below a line with its name. Raises ValueError with the broken
-        rule.
+        """One of `LEVELS`, or "all" existing levels, each below a line with its name; or "reasons". Raises ValueError with the
+        broken rule.
 
         For register tiles, the first line gives the reason why the kernel is no product, except with "ttir" and "tile".
         """
-        if emit not in (*LEVELS, "all"):
-            raise ValueError(f"levels are {', '.join(LEVELS)} or all, got {emit!r}")
+        if emit not in (*LEVELS, "all", "reasons"):
+            raise ValueError(f"levels are {', '.join(LEVELS)}, all or reasons, got {emit!r}")
+        if emit == "reasons":
+            return f"{self.reasons()}\n"
         if emit == "ttir":
             if self.ttir is None:
                 raise ValueError("only a Triton kernel has a TTIR: the first level here is tile")
@@ -90,7 +97,8 @@ def user_source(
 ) -> Source:
     """A user's kernel with the choices of `louver.jit` for its tile. multiples, apart: see `Wanted`. files: `Source`."""
     wanted = Wanted(Text(name, tile, files=files), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
-    return Source(tile, lambda: assembled(wanted).kernel, ttir, files)
+    made = functools.cache(lambda: assembled(wanted))
+    return Source(tile, lambda: made().kernel, lambda: reasons_of(made(), wanted), ttir, files)
 
 
 def level_names(compiled: CompiledKernel) -> tuple[str, ...]:

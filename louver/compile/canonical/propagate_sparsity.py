@@ -45,14 +45,15 @@ def propagate_sparsity(module: ModuleOp) -> None:
             _give(function, _find(function, marked))
 
 
-def marked_sparse(function: tt.FuncOp) -> frozenset[str]:
-    """The names of the arguments that are sparse, by a mark or by their type."""
-    arguments = zip(function.argument_names.items(), function.argument_attributes, strict=True)
-    return frozenset(
-        name
-        for (argument, name), attributes in arguments
-        if encoding_of(argument) is not None or any(each.startswith(SPARSE_MARK) for each in attributes)
-    )
+def marked_sparse(function: tt.FuncOp) -> dict[str, tt.SparseAttr]:
+    """The encodings of the arguments that are sparse, by a mark or by their type; by name."""
+    found: dict[str, tt.SparseAttr] = {}
+    for (argument, name), attributes in zip(function.argument_names.items(), function.argument_attributes, strict=True):
+        encoding = encoding_of(argument)
+        marks = [each.removeprefix(SPARSE_MARK) for each in attributes if each.startswith(SPARSE_MARK)]
+        if encoding is not None or marks:
+            found[name] = encoding or _named(marks[0], function)
+    return found
 
 
 def require_multiplied(module: ModuleOp) -> None:

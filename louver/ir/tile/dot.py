@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from xdsl.dialects.builtin import I32, Float32Type, IntegerAttr, StringAttr, TensorType, i16, i32
+from xdsl.dialects.builtin import I32, Float32Type, IntegerAttr, StringAttr, TensorType, UnitAttr, i16, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -48,6 +48,7 @@ class DotOp(IRDLOperation):
     sparse_index: the number of the operand (0: a, 1: b) that has only the kept values, [M, K/2] or [K/2, N].
     metadata: their places: i16, `metadata_shape(M, K)`, or for b its transpose.
     max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions, see `read_nest`.
+    pairs: each i8 or ui8 of a and b is a pair of 4-bit integers of that sign (`louver.formats.pairs`), so K counts pairs.
     """
 
     name = "tt.dot"
@@ -59,11 +60,16 @@ class DotOp(IRDLOperation):
     input_precision = opt_prop_def(StringAttr, prop_name="inputPrecision")
     sparse_index = opt_prop_def(IntegerAttr[I32], prop_name="sparseIndex")
     max_imprecise = opt_prop_def(IntegerAttr[I32], prop_name="maxNumImpreciseAcc")
+    pairs = opt_prop_def(UnitAttr)
     d = result_def(T)
     traits = traits_def(Pure())
 
-    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue, max_imprecise: int | None = None) -> None:
-        properties = {} if max_imprecise is None else {"maxNumImpreciseAcc": IntegerAttr(max_imprecise, i32)}
+    def __init__(
+        self, a: SSAValue, b: SSAValue, c: SSAValue, max_imprecise: int | None = None, *, pairs: bool = False
+    ) -> None:
+        properties: dict[str, Attribute] = {"pairs": UnitAttr()} if pairs else {}
+        if max_imprecise is not None:
+            properties["maxNumImpreciseAcc"] = IntegerAttr(max_imprecise, i32)
         super().__init__(operands=[a, b, [], c], properties=properties, result_types=[c.type])
 
     @property
@@ -154,6 +160,8 @@ class DotOp(IRDLOperation):
         if k != depth or result != [m, n]:
             raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
         _verify_elements(a, b, d)
+        if self.pairs is not None and d.element_type != i32:
+            raise VerifyException(f"pairs are bytes of 4-bit integers, got {a.element_type} * {b.element_type}")
         _verify_sparse(a, b, d, k)
         _verify_registers(self, index)
         if self.metadata is not None and index is not None:

@@ -104,3 +104,13 @@ def test_unknown_choices_are_usage_errors(cli: Cli) -> None:
     for option in (["--dtype", "f64"], ["--emit", "llvm"], ["--product", "conv"]):
         result = cli("compile", "--problem", "128,8,64", *option)
         assert result.exit_code == 2 and option[1] in result.stderr
+
+
+def test_four_bits(cli: Cli) -> None:
+    problem = ("compile", "--problem", "64,16,128", "--dtype", "u4x2")
+    assert "m16n8k128.row.col.s32.u4.u4.s32" in cli(*problem, "--target", "sm_86").output
+    refused = cli.refused(*problem, "--target", "sm_90a")
+    assert (
+        "sm_90a has no sparse product of u4x2×u4x2 that is one instruction; the first target with one is sm_80"
+        in refused
+    )

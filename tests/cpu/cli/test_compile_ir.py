@@ -115,6 +115,26 @@ def test_a_stage_of_register_tiles_alone_is_refused(cli: Cli) -> None:
     assert "a warpgroup product has the levels" in cli.refused("compile", LAYER, "--emit", "encoded")
 
 
+@pytest.mark.parametrize(
+    ("file", "signs"),
+    [
+        (
+            LAYER,
+            ["holds 2:4, promised by its type", "the kernel's own tile: its sizes are not known", "wgmma.sp on sm_90a"],
+        ),
+        (
+            DOCUMENTED,
+            ["holds 2:4, promised by its type", "registers of a thread", "because it is no product", "mma.sp of"],
+        ),
+    ],
+    ids=["product", "register tiles"],
+)
+def test_the_reasons_for_a_file_of_ir(cli: Cli, file: Path, signs: list[str]) -> None:
+    output = cli("compile", file, "--emit", "reasons").output
+    assert [line.split(":")[0] for line in output.splitlines()] == ["detect", "cost", "select"]
+    assert all(sign in output for sign in signs)
+
+
 def test_a_file_of_tile_ir_has_no_ttir(cli: Cli) -> None:
     assert "only a Triton kernel has a TTIR" in cli.refused("compile", DOCUMENTED, "--emit", "ttir")
 
@@ -176,7 +196,7 @@ def test_what_is_no_file(cli: Cli) -> None:
 
 
 def test_an_unknown_level() -> None:
-    with pytest.raises(ValueError, match="levels are ttir, tile, canonical, .* or all, got 'cubin'"):
+    with pytest.raises(ValueError, match="levels are ttir, tile, canonical, .*, all or reasons, got 'cubin'"):
         ir_source(str(DOCUMENTED), {}, "sm_90a").text("cubin")
 
 

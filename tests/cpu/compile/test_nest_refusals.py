@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from xdsl.utils.exceptions import VerifyException
 
 from louver.compile.plan.nest import read_nest
 from louver.frontend.builder import build_tile_ir
@@ -501,3 +502,18 @@ def test_a_nest_checks_itself() -> None:
         replace(nest, b=replace(nest.b, depth=size("L")))
     with pytest.raises(ValueError, match="tile sizes are at least 1, got 128×0×32"):
         replace(nest, tile_n=0)
+
+
+def test_pairs_of_4_bit_integers() -> None:
+    module = build_tile_ir(Problem("linear", "s4x2", "u4x2", "s32"), TILE)
+    assert str(parse_ir(str(module))) == str(module) and "pairs" in str(module)
+    with pytest.raises(UnsupportedKernelError, match="warpgroups multiply no pairs of 4-bit integers"):
+        read_nest(module)
+
+
+def test_pairs_are_of_bytes() -> None:
+    text = str(build_tile_ir(MATMUL, TILE)).replace(
+        "tt.dot %a_tile, %b_tile, %partial", "tt.dot %a_tile, %b_tile, %partial {pairs}"
+    )
+    with pytest.raises(VerifyException, match="pairs are bytes of 4-bit integers, got f16"):
+        parse_ir(text)

@@ -79,7 +79,7 @@ def test_copies_keep_pitch_and_bits(copied: Any, rng: np.random.Generator) -> No
         (
             "dtype",
             lambda s: louver.formats.dtypes.ELEMENT_TYPES["s32"],
-            "an element type is one of f16, .*, u8 .*, got ",
+            "an element type is one of f16, .*, u4x2 .*, got ",
         ),
         ("indices", lambda s: s.indices.astype(np.int16), "indices are uint8 .* got int16"),
         ("indices", lambda s: s.indices[:, :3].copy(), r"uint8 of shape \(6, 4\), got uint8 of shape \(6, 3\)"),

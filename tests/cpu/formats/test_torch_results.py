@@ -17,7 +17,7 @@ from louver.formats.torch_tensors import host_array, of_host
 
 torch = pytest.importorskip("torch")
 
-TYPES = [name for name in SPARSE_TYPES if name != "tf32"]
+TYPES = [name for name in SPARSE_TYPES if name != "tf32" and ELEMENT_TYPES[name].numbers == 1]
 
 
 def weight(rng: np.random.Generator, dtype: str, shape: tuple[int, ...] = (6, 20)) -> Any:

@@ -12,6 +12,7 @@ from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
 from louver.ir.plain import from_json, to_json
 from louver.library.compiled import Launch, build_record
+from louver.library.reasons import given
 from support.signatures import grid
 
 PROBLEM = Problem("linear", out="bf16", bias="row")
@@ -24,7 +25,9 @@ def test_a_record_launches_without_the_pipeline() -> None:
     assert record.cubin.startswith(b"\x7fELF") and record.kernel in compiled.ptx
     assert record.kernel.encode() in record.cubin
     # As it comes back from a file.
-    assert from_json(Launch, json.loads(json.dumps(dict(record.launch)))) == Launch.of(compiled)
+    assert from_json(Launch, json.loads(json.dumps(dict(record.launch)))) == Launch.of(
+        compiled, given(PROBLEM, SCHEDULE, "sm_90a")
+    )
     assert record.resources["ptxas"] == assembler.ptxas_version()
 
 

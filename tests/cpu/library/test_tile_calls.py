@@ -10,6 +10,8 @@ import pytest
 import louver
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.formats.dtypes import element_type
+from louver.user.arguments import classify
+from louver.user.source import Parameter
 from support.fake_gpu import FakeGpu, FakeTorch
 from support.tile_gpu import SHARED, TileGpu
 
@@ -155,3 +157,51 @@ def test_matmuls_batches_and_gated_pairs(
     louver.linear(card.on(x), louver.gated(s, louver.compress(up, "2:4")), out=card.on(y), activation="relu")
     expected = np.maximum(x.astype(np.float64) @ wide.T, 0) * (x.astype(np.float64) @ up.astype(np.float64).T)
     np.testing.assert_allclose(y, expected, rtol=4e-3, atol=0.5)
+
+
+def test_bytes_beside_a_weight_of_pairs_are_pairs(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    card = TileGpu(gpu, monkeypatch, (8, 0))
+    w = louver.pack_pairs(rng.integers(-8, 8, (M, 288)))
+    s = louver.compress(w, "2:4", method="magnitude")
+    numbers = rng.integers(-8, 8, (N, 288))
+    x, y = louver.pack_pairs(numbers).view(np.int8), np.full((N, M), -1, np.int32)
+    plan = louver.plan("linear", s, N, like=card.on(x))
+    plan(card.on(x), out=card.on(y))
+    np.testing.assert_array_equal(y, numbers @ louver.unpack_pairs(np.asarray(s)).T.astype(np.int64))
+    assert plan.explain().select.startswith(
+        "mma.sp::ordered_metadata.m16n8k128 of s4, one machine instruction on sm_80"
+    )
+    b, d = np.asfortranarray(x.T), np.full((M, N), -1, np.int32)
+    louver.matmul(s, card.on(b), card.on(d))
+    np.testing.assert_array_equal(d, y.T)
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0), (12, 0)])
+def test_pairs_are_refused_where_the_assembler_emulates_them(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    capability: tuple[int, int],
+) -> None:
+    card = TileGpu(gpu, monkeypatch, capability)
+    s = louver.compress(louver.pack_pairs(rng.integers(-8, 8, (M, 2 * K))), "2:4", method="magnitude")
+    x = np.zeros((N, K), np.int8)
+    message = r"sm_\d+a? has no sparse product of s4x2×s4x2 that is one instruction; the first target with one is sm_80"
+    for call in (
+        lambda: louver.linear(card.on(x), s),
+        lambda: louver.plan("linear", s, N, like=card.on(x)),
+        lambda: louver.prepare(s, n=N),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.warns(louver.NoKernelWarning, match=message):
+        louver.linear(x, s)
+
+
+def test_a_users_kernel_takes_no_pairs(rng: np.random.Generator) -> None:
+    s = louver.compress(louver.pack_pairs(rng.integers(-8, 8, (M, 2 * K))), "2:4", method="magnitude")
+    with pytest.raises(ValueError, match="'w': kernels have no pairs of 4-bit integers, got a sparse tensor of s4x2"):
+        classify((Parameter("w"),), {"w": s})

@@ -18,6 +18,7 @@ from louver.library import compiled
 from louver.library.choose_tiles import costs
 from louver.library.configure import choose, deepest
 from louver.library.execute import schedule_for
+from louver.library.reasons import Why
 from louver.library.tuned import decide
 from louver.library.tuned_entry import size_class
 from louver.measure import machine, tune, tune_run
@@ -237,7 +238,7 @@ def test_a_new_shape_with_the_same_best_schedule_compiles_nothing_new(
     """Sizes are the kernel's arguments, no part of its key: the problem and the schedule alone are."""
     kernels, built = KernelCache(tmp_path / "kernels"), list[Schedule]()
 
-    def build(problem: Problem, schedule: Schedule, name: str) -> KernelRecord:
+    def build(problem: Problem, schedule: Schedule, name: str, why: Why | None) -> KernelRecord:
         built.append(schedule)
         return KernelRecord("kernel", b"cubin", f"{len(built):064x}")
 

@@ -13,7 +13,7 @@ from louver.runtime.adapters import make_wait
 from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, repeats, view
 
 F16 = ELEMENT_TYPES["f16"]
-NUMPY_TYPES = {name: t for name, t in ELEMENT_TYPES.items() if name != "tf32"}
+NUMPY_TYPES = {name: t for name, t in ELEMENT_TYPES.items() if name != "tf32" and t.numbers == 1}
 
 
 def device_view(address: int, shape: tuple[int, ...], strides: tuple[int, ...], **changes: Any) -> ArrayView:

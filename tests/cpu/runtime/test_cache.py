@@ -161,7 +161,7 @@ def test_trimming_removes_nothing_but_entries_of_its_own(
 def test_entries_of_other_versions_are_trimmed_and_never_read(tmp_path: Path, rng: np.random.Generator) -> None:
     KernelCache(tmp_path).put(key(), record(rng))
     (path,) = tmp_path.glob("*.record")
-    path.write_bytes(path.read_bytes().replace(b"louver-cache-2", b"louver-cache-1", 1))
+    path.write_bytes(path.read_bytes().replace(b"louver-cache-3", b"louver-cache-2", 1))
     assert KernelCache(tmp_path).get(key()) is None
     KernelCache(tmp_path, max_bytes=1).put(key(1), record(rng))
     assert not files(tmp_path)

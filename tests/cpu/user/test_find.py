@@ -229,3 +229,16 @@ def test_a_kernel_is_not_flagged_twice() -> None:
     """No argument of a user has the name of the flag."""
     assert not FLAG.isidentifier() and parameter_name("own0_4_flag") != FLAG_NAME
     assert view(np.zeros(1, np.int32)).element.bits == 32
+
+
+def test_both_kernels_keep_what_was_found(
+    gpu: FakeGpu, torch: FakeTorch, times: Times, rng: np.random.Generator, kernel: FindingKernel
+) -> None:
+    m = Matrices.of(rng)
+    x, w, y = on_device(m)
+    call(kernel, m.grid, x, w, y)
+    sparse, dense = (each.kernel.launch.reasons for each in products(gpu.launches)[-2:])
+    assert sparse.detect == "'w' of f16 holds 2:4, found by a check of its elements" and "wgmma.sp" in sparse.select
+    assert dense.detect == "this kernel runs where the check of a call finds no pattern" and ".sp" not in dense.select
+    said = kernel.explain(*arguments(x, w, y), **TILE).reasons
+    assert said is not None and said.detect == sparse.detect

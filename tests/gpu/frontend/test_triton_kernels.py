@@ -13,6 +13,7 @@ from louver.formats.dtypes import element_type
 from louver.library.compiled import BuiltKernel, load_record, record_made
 from louver.library.fused import Bound
 from louver.library.launch import Launcher
+from louver.library.reasons import Reasons
 from louver.library.state import TensorState
 from louver.measure.launches import rows_of
 from louver.ptx.assembler import assemble
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("torch")
 def loaded(product: CompiledProduct) -> BuiltKernel[LoadedKernel]:
     assembly = assemble(product.ptx, product.target.name)
     assert assembly.clean, assembly.warnings
-    return load_record(product.ptx, 0, record_made(product, assembly))
+    return load_record(product.ptx, 0, record_made(product, assembly, Reasons("", (), "")))
 
 
 def run(case: Given) -> np.ndarray:

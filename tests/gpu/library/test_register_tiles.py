@@ -55,3 +55,19 @@ def test_a_plan_of_another_target_is_captured(torch: Any, rng: np.random.Generat
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(y, before) and bool(y.any())
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89"])
+@pytest.mark.parametrize("signed", [True, False])
+def test_pairs_of_4_bit_integers(torch: Any, rng: np.random.Generator, target: str, signed: bool) -> None:
+    """Exact, also where this GPU's assembler builds the instruction from others."""
+    least, most, kind, dtype = (-8, 8, "s4x2", np.int8) if signed else (0, 16, "u4x2", np.uint8)
+    for m, k in ((300, 2080), (129, 416), (2048, 4096)):
+        made: Any = kind
+        s = louver.compress(louver.pack_pairs(rng.integers(least, most, (m, k)), made), "2:4", method="magnitude")
+        wide = louver.unpack_pairs(np.asarray(s)).astype(np.int64)
+        for n in (1, 17, 300):
+            x = rng.integers(least, most, (n, k))
+            given = torch.from_numpy(louver.pack_pairs(x, made).view(dtype)).cuda()
+            y = louver.plan("linear", s, n, like=given, target=target)(given)
+            assert np.array_equal(y.cpu().numpy(), x @ wide.T), (target, m, n, k)

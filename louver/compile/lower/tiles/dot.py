@@ -27,10 +27,13 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, word_columns
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import Fragment
-from louver.isa.mma import Mma, legal_k
+from louver.isa.mma import ACCUMULATORS, SHORT_ACCUMULATORS, Mma, legal_k
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.move import Bitcast
 from louver.ptx.module import Reg
+
+SHORT_OF = {"s8": "s4", "u8": "u4"}
+"""The numbers of a pair, by the type of its byte."""
 
 Find: TypeAlias = Callable[[int, int], Reg]
 """Gives the register of thread 0 for an element, by its row and column in the product."""
@@ -71,6 +74,8 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
 
     left, right = (op.b, op.a) if transposed else (op.a, op.b)
     names = [multiplied_as(element_name(tensor_of(value).element_type)) for value in (left, right)]
+    if op.pairs is not None:
+        names = [SHORT_OF[name] for name in names]
     a, b = operand(left), operand(right)
     sparse = op.metadata is not None
     metadata = None if op.metadata is None else operand(op.metadata)
@@ -80,7 +85,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
         if isinstance(element, Float16Type)
         else list(low.values[op.c])
     )
-    d = "s32" if names[0] in ("s8", "u8") else "f32"
+    d = (ACCUMULATORS | SHORT_ACCUMULATORS)[names[0], names[1]][0]
     product = _instruction(op, names, d, b.rows, sparse)
     layout = low.layout(op.d)
     warps = numbers_of(encoding.warps_per_cta)
@@ -94,7 +99,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     words: dict[tuple[int, int], Reg] = {}
     # One step of K after the other, so that registers hold the operands of one step, also those that the assembler
     # converts.
-    for k in range(0, b.rows, product.k):
+    for k in range(0, b.rows, product.columns):
         stored, each = (k // 2, _selected(product, k)) if sparse else (k, product)
 
         @functools.cache
@@ -121,17 +126,16 @@ def operand_rows(layout: Layout, transposed: bool) -> int:
 
 def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) -> Mma:
     """The instruction with the most columns of K that fits the tile."""
-    fitting = [each for each in legal_k(names[0], sparse) if each <= k]
+    known = [Mma(names[0], names[1], d, each, sparse) for each in legal_k(names[0], sparse)]
+    fitting = [each for each in known if each.columns <= k]
     if not fitting:
-        raise unsupported(
-            f"a dot of {names[0]} sums at least {legal_k(names[0], sparse)[0]} elements of K, not {k}", op
-        )
-    return Mma(names[0], names[1], d, fitting[-1], sparse)
+        raise unsupported(f"a dot of {names[0]} sums at least {known[0].columns} elements of K, not {k}", op)
+    return fitting[-1]
 
 
 def _selected(product: Mma, k: int) -> Mma:
     """The instruction with the selector of the product that begins at column `k`."""
-    selector = k // product.k % product.selectors
+    selector = k // product.columns % product.selectors
     return Mma(product.a, product.b, product.d, product.k, product.sparse, selector)
 
 
