@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -229,6 +230,11 @@ class MemberRows(SparseWeight):
     def natural(self) -> Tensor:
         return self.joint.rows(self.joint.own(self.joint.natural()), self.part)
 
+    @property
+    def is_transposable(self) -> bool:
+        """That of the joined weight, for its product has one gradient of x."""
+        return self.joint.is_transposable
+
     def pack_(self) -> MemberRows:
         self.joint.pack_()
         return self
@@ -289,6 +295,13 @@ class MemberRows(SparseWeight):
                 mine.copy_(part_of(given).reshape(mine.shape))
         self.refresh_()
         return self.pack_() if was_packed else self
+
+    def rewrite_(self, other: SparseWeight) -> MemberRows:
+        self.check_like(other)
+        new = copy.deepcopy(self.joint)
+        MemberRows(new, self.part).copy_(other)
+        self.joint.rewrite_(new)
+        return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, mine in self._arrays():

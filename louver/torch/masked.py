@@ -73,7 +73,8 @@ class MaskedLinear(nn.Linear):
         if torch.is_autocast_enabled(device):
             kind = torch.get_autocast_dtype(device)
             x, bias = x.to(kind), None if bias is None else bias.to(kind)
-        with torch.no_grad():
+        # Values that are made in inference mode could not be written in training.
+        with torch.inference_mode(False), torch.no_grad():
             values = OPS.take(weight.detach().to(x.dtype), self.indices, self.pattern)
             if self.values.dtype == values.dtype:
                 self.values.copy_(values)
@@ -125,18 +126,43 @@ class Masks:
         self._model = model
 
     def step(self) -> bool:
-        """Count a step, behind `optimizer.step()`; every `every` of them choose the masks anew. Returns whether this did."""
+        """Count a step, behind `optimizer.step()`; every `every` of them choose the masks anew. Returns whether this did.
+
+        Raises TypeError for weights that were divided since.
+        """
+        chosen = (self.steps + 1) % self.every == 0
+        if chosen:
+            self._check_whole()
         self.steps += 1
-        chosen = self.steps % self.every == 0
         for layer in self.layers.values() if chosen else ():
             layer.choose_()
         return chosen
 
     def settle_(self) -> None:
-        """End with the present masks: the layers become `SparseLinear`, whose values train on. Make optimizers afterwards."""
-        for name, layer in self.layers.items():
-            self._model.set_submodule(name, layer.sparse())
+        """End with the present masks: the layers become `SparseLinear`, whose values train on. Make optimizers afterwards.
+
+        Raises TypeError for weights that were divided since.
+        """
+        self._check_whole()
+        made = {layer: layer.sparse() for layer in self.layers.values()}
+        # A layer may be in several places, which share one weight.
+        places = [
+            (parent, name, child)
+            for parent in self._model.modules()
+            for name, child in parent._modules.items()
+            if child in made
+        ]
+        for parent, name, child in places:
+            setattr(parent, name, made[child])
         self.layers = {}
+
+    def _check_whole(self) -> None:
+        for name, layer in self.layers.items():
+            if type(layer.weight) is not nn.Parameter:
+                raise TypeError(
+                    f"masks are chosen of whole weights, got {name} with a {type(layer.weight).__name__}: take DDP, or settle_ "
+                    "before fully_shard"
+                )
 
 
 def mask_(

@@ -15,8 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from louver.torch import turned  # noqa: E402
 from louver.torch.core import compressed  # noqa: E402
+from louver.torch.joined import JoinedWeight, MemberRows  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402
 from louver.torch.operators import OPS  # noqa: E402
+from louver.torch.stacks import SparseStack  # noqa: E402
 
 ROWS, SIZE = 24, 40
 
@@ -83,6 +85,17 @@ def test_another_mask_has_a_dense_gradient(products: list[tuple[int, ...]]) -> N
     y.backward(g := torch.randn_like(y))
     close(torch, x.grad, g @ layer.weight.dense(), 1e-5)
     assert products == []
+
+
+@pytest.mark.parametrize("by_turns", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_members_say_what_the_gradient_of_their_product_is(by_turns: bool, both: bool) -> None:
+    other = transposable() if both else torch.from_numpy(np.array(louver.prune(torch.randn(ROWS, SIZE).numpy(), "2:4")))
+    parts = [SparseWeight.of(each, "2:4") for each in (transposable(), other)]
+    joint = JoinedWeight.joined(parts, by_turns=by_turns)
+    assert [MemberRows(joint, part).is_transposable for part in (0, 1)] == [both, both]
+    stack = SparseStack.of(torch.stack([each.dense().detach() for each in parts]), "2:4")
+    assert not stack.is_transposable
 
 
 def test_the_choice_is_of_the_places_not_of_the_values(products: list[tuple[int, ...]]) -> None:
