@@ -22,7 +22,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.prune import check_transposable
 from louver.torch.accuracy.masks import keep
 from louver.torch.core import compressed
-from louver.torch.layers import Stack, dense_layers
+from louver.torch.layers import Stack, dense_layers, is_hooked
 from louver.torch.linear import SparseLinear
 from louver.torch.operators import OPS
 from louver.torch.swap import as_lines, misfit, refusal
@@ -141,9 +141,14 @@ class Masks:
     def settle_(self) -> None:
         """End with the present masks: the layers become `SparseLinear`, whose values train on. Make optimizers afterwards.
 
-        Raises TypeError for weights that were divided since.
+        Raises TypeError for weights that were divided since, and ValueError for layers that got hooks since.
         """
         self._check_whole()
+        hooked = next((name for name, layer in self.layers.items() if is_hooked(layer)), None)
+        if hooked is not None:
+            raise ValueError(
+                f"a layer with hooks is not exchanged, got {hooked}: remove them, and attach them afterwards"
+            )
         made = {layer: layer.sparse() for layer in self.layers.values()}
         # A layer may be in several places, which share one weight.
         places = [

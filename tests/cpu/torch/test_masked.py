@@ -219,3 +219,14 @@ def test_masks_of_weights_that_were_divided_since_are_refused() -> None:
     finally:
         torch.distributed.destroy_process_group()
     assert masks.steps == 0 and not isinstance(made[0], SparseLinear)
+
+
+def test_a_layer_with_hooks_does_not_settle() -> None:
+    made = model()
+    masks = louver.torch.mask_(made, every=1)
+    hook = made[2].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="a layer with hooks is not exchanged, got 2: remove them"):
+        masks.settle_()
+    hook.remove()
+    masks.settle_()
+    assert isinstance(made[2], SparseLinear)

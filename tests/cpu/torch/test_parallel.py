@@ -240,3 +240,21 @@ def test_parallel_imports_nothing_of_torch_distributed_for_plain_layers() -> Non
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.strip() == "False"
     assert isinstance(dense(Mlp)[0], Mlp)
+
+
+def test_a_dense_weight_the_other_way_round_is_refused(tmp_path: Path) -> None:
+    """A square one with a mask along both axes would be read without an error."""
+    conv1d = pytest.importorskip("transformers.pytorch_utils").Conv1D
+    made = nn.Sequential(conv1d(64, 64))
+    louver.torch.prune_(made, transposable=True)
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file(made.state_dict(), tmp_path / "dense.safetensors")
+    louver.torch.compress_(made, force=True)
+    before = made[0].weight.dense()
+    from louver.torch.parallel import load_
+
+    with pytest.raises(
+        ValueError, match=r"got 0.weight of a layer whose dense weight is \[in, out\]: load it into the"
+    ):
+        load_(made, tmp_path / "dense.safetensors")
+    assert torch.equal(made[0].weight.dense(), before)
