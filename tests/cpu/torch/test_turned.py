@@ -77,6 +77,17 @@ def test_zeros_among_the_kept_values_leave_a_mask_transposable(rows: int, size: 
     assert int(minus.sum()) - int(kept.sum()) == weight.negative_zeros_dropped > 0
 
 
+@pytest.mark.parametrize("corner", [0, 1])
+def test_no_value_is_lost_where_no_mask_with_two_places_a_row_has_all(corner: int) -> None:
+    """Six non-zeros in a cycle fill three rows and columns, so the fourth ones have one common place for two."""
+    cycle = torch.tensor([[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, corner]])
+    w = (cycle * (1 + torch.rand(4, 4))).repeat(ROWS // 4, SIZE // 4)
+    w[4:8] = 0
+    for given in (w, w.t().contiguous()):
+        assert all(louver.check(given.numpy(), "2:4", axis=axis).ok for axis in (0, 1))
+        assert torch.equal(SparseWeight.of(given, "2:4").dense(), given)
+
+
 def test_another_mask_has_a_dense_gradient(products: list[tuple[int, ...]]) -> None:
     layer = SparseLinear(SIZE, ROWS)
     assert not layer.weight.is_transposable
