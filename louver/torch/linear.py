@@ -136,8 +136,8 @@ class SparseWeight(nn.Module):
         """Keep the indices in the order in which products on a GPU read them, and no longer in natural order: a GPU then
         needs no second form, 1/16 of a dense bf16 weight. For 2:4 weights of 16 and 8 bits; others stay as they are.
 
-        `indices`, `state_dict` and `to("cpu")` give natural ones. Pack before a product is captured in a graph. Raises
-        ValueError for illegal indices.
+        `indices`, `state_dict` and `to("cpu")` give natural ones; those of a `state_dict` are a copy. Pack before a product is
+        captured in a graph. Raises ValueError for illegal indices.
         """
         places = self.places
         if not is_packed(places) and self._can_pack():

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import Replicate, Shard
 
 from louver.formats.checkpoint import CheckpointFile, open_checkpoint
 from louver.formats.container import Entry
@@ -131,6 +132,11 @@ def _found(
     if tensor.is_meta:
         raise ValueError(
             f"parameters to fill have memory, got {name} on the meta device: call to_empty(device=…) first"
+        )
+    if is_placed(tensor) and any(type(each) not in (Shard, Replicate) for each in tensor.placements):
+        raise ValueError(
+            f"parts to read are those of Shard and Replicate, got {name} with placements {tensor.placements}: call load_ before "
+            "fully_shard"
         )
     prefix = name.rpartition(".")[0]
     own = arrays.get(name)

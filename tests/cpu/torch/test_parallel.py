@@ -20,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(torch.__version__.startswith("2.6"), reason="DTensor of PyTorch 2.6 shards no integers"),
 ]
 
+from louver.torch.linear import SparseWeight  # noqa: E402
+from louver.torch.placed import placed_as  # noqa: E402
 from support import parallel_ranks as ranks  # noqa: E402
 from support.parallel_ranks import Attention, Mlp, dense, sparse, step, tokens  # noqa: E402
 
@@ -258,3 +260,60 @@ def test_a_dense_weight_the_other_way_round_is_refused(tmp_path: Path) -> None:
     ):
         load_(made, tmp_path / "dense.safetensors")
     assert torch.equal(made[0].weight.dense(), before)
+
+
+@pytest.fixture
+def alone() -> Any:
+    """The mesh of one rank, in this process."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield torch.distributed.init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_products_follow_writes_to_a_frozen_divided_weight(alone: Any) -> None:
+    """DTensor counts writes to itself, not to the part that products read."""
+    made = ranks.shared(sparse(Mlp).requires_grad_(False), alone)
+    down, joint = made[0].down_proj.weight, made[0].up_proj.weight.joint
+    x, other = tokens(), SparseWeight.of(torch.randn(*down.shape).bfloat16(), "2:4", prune=True)
+
+    def values() -> None:
+        for weight in (down, joint):
+            weight.values.mul_(1.5)
+
+    def indices() -> None:
+        down.indices.copy_(placed_as(down.indices, other.indices))
+
+    def part() -> None:
+        down.values.to_local().mul_(0.5)
+
+    with torch.no_grad():
+        made(x)
+        for write in (values, indices, part, values):
+            write()
+            gate, up = (x @ ranks.whole(each.weight.dense()).t() for each in (made[0].gate_proj, made[0].up_proj))
+            expected = (nn.functional.silu(gate) * up) @ ranks.whole(down.dense()).t()
+            close(torch, made(x), expected, 0.03)
+            assert louver.torch.verify(made) == {}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("mlp", Mlp), ("attention", Attention)])
+@pytest.mark.parametrize("how", ["divided", "fsdp"])
+def test_a_whole_state_comes_back(found: Any, how: str, name: str, kind: Any) -> None:
+    """Members are no parameters, so `torch.distributed.checkpoint` gives them whole rows."""
+    got = case(found, f"{how} {name} restored")
+    assert torch.equal(got["y"], got["before"])
+    close(torch, got["y"], sparse(kind, True)(tokens()).detach(), 0.02)
+
+
+def test_placements_that_load_does_not_read_are_refused(alone: Any, tmp_path: Path) -> None:
+    from torch.distributed.tensor import DTensor, Partial
+
+    from louver.torch.parallel import load_
+
+    made = nn.Sequential(nn.Linear(16, 8, bias=False))
+    pytest.importorskip("safetensors.torch").save_file(made.state_dict(), tmp_path / "dense.safetensors")
+    made[0].weight = nn.Parameter(DTensor.from_local(made[0].weight.detach(), alone, [Partial()]))
+    with pytest.raises(
+        ValueError, match=r"got 0.weight with placements \(Partial\(sum\),\): call load_ before fully_shard"
+    ):
+        load_(made, tmp_path / "dense.safetensors")
