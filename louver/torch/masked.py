@@ -149,16 +149,13 @@ class Masks:
             raise ValueError(
                 f"a layer with hooks is not exchanged, got {hooked}: remove them, and attach them afterwards"
             )
-        made = {layer: layer.sparse() for layer in self.layers.values()}
+        made: dict[nn.Module, nn.Module] = {layer: layer.sparse() for layer in self.layers.values()}
         # A layer may be in several places, which share one weight.
         places = [
-            (parent, name, child)
-            for parent in self._model.modules()
-            for name, child in parent._modules.items()
-            if child in made
+            (name, made[each]) for name, each in self._model.named_modules(remove_duplicate=False) if each in made
         ]
-        for parent, name, child in places:
-            setattr(parent, name, made[child])
+        for name, sparse in places:
+            self._model.set_submodule(name, sparse)
         self.layers = {}
 
     def _check_whole(self) -> None:
