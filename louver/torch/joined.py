@@ -290,7 +290,7 @@ class MemberRows(SparseWeight):
         codes, was_packed = other.natural(), is_packed(self.joint.places)
         self.unpack_()
         for name, _ in list(self._arrays()):
-            self._write(name, codes if name == "indices" else getattr(other, name))
+            self._write(name, _flat(codes if name == "indices" else getattr(other, name)))
         self.refresh_()
         return self.pack_() if was_packed else self
 

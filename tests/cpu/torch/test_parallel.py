@@ -288,7 +288,12 @@ def test_products_follow_writes_to_a_frozen_divided_weight(alone: Any) -> None:
 
     with torch.no_grad():
         made(x)
-        for write in (values, indices, part, values):
+
+        def member() -> None:
+            # From another divided member.
+            made[0].gate_proj.weight.copy_(made[0].up_proj.weight)
+
+        for write in (values, indices, part, member, values):
             write()
             gate, up = (x @ ranks.whole(each.weight.dense()).t() for each in (made[0].gate_proj, made[0].up_proj))
             expected = (nn.functional.silu(gate) * up) @ ranks.whole(down.dense()).t()
