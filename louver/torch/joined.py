@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from louver.torch.columns import windows_of
 from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
 from louver.torch.packed import is_packed
-from louver.torch.placed import beside, is_placed, local, part_of
+from louver.torch.placed import beside, is_placed, local, part_of, placed_as, whole_of
 
 
 class JoinedWeight(SparseWeight):
@@ -229,6 +230,11 @@ class MemberRows(SparseWeight):
     def natural(self) -> Tensor:
         return self.joint.rows(self.joint.own(self.joint.natural()), self.part)
 
+    @property
+    def is_transposable(self) -> bool:
+        """That of the joined weight, for its product has one gradient of x."""
+        return self.joint.is_transposable
+
     def pack_(self) -> MemberRows:
         self.joint.pack_()
         return self
@@ -283,12 +289,41 @@ class MemberRows(SparseWeight):
         self.check_like(other)
         codes, was_packed = other.natural(), is_packed(self.joint.places)
         self.unpack_()
-        with torch.no_grad():
-            for name, mine in self._arrays():
-                given = codes if name == "indices" else getattr(other, name)
-                mine.copy_(part_of(given).reshape(mine.shape))
+        for name, _ in list(self._arrays()):
+            self._write(name, _flat(codes if name == "indices" else getattr(other, name)))
         self.refresh_()
         return self.pack_() if was_packed else self
+
+    def rewrite_(self, other: SparseWeight) -> MemberRows:
+        self.check_like(other)
+        new = copy.deepcopy(self.joint)
+        MemberRows(new, self.part).copy_(other)
+        self.joint.rewrite_(new)
+        return self
+
+    def _write(self, name: str, given: Any) -> None:
+        """Write an array of the layer. given: whole, or divided as the layer is."""
+        joint, stored = self.joint, getattr(self.joint, name)
+        with torch.no_grad():
+            if joint.layout is None and is_placed(stored):
+                # FSDP divides the rows of all layers, not those of each.
+                whole = whole_of(stored)
+                rows = whole.split(joint.sizes)[self.part] if name == "scale" else joint.rows(whole, self.part)
+                rows.copy_(whole_of(given).reshape(rows.shape))
+                part_of(stored).copy_(part_of(placed_as(stored, whole)))
+                return
+            mine = dict(self._arrays())[name]
+            mine.copy_(self._own(given, len(_flat(mine))).reshape(mine.shape))
+
+    def _own(self, given: Any, rows: int) -> Any:
+        """What this rank has of an array of the layer, which may be whole. rows: how many these are."""
+        layout = self.joint.layout
+        if layout is None:
+            return given
+        if is_placed(given) or len(given) == rows:
+            return part_of(given)
+        size = -(-len(given) // layout.mesh.size())
+        return given[size * layout.mesh.get_local_rank() :][:size]
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, mine in self._arrays():
@@ -311,18 +346,17 @@ class MemberRows(SparseWeight):
         for name, mine in self._arrays():
             key = prefix + name
             known.add(key)
-            given, shape = part_of(state_dict.get(key)), list(_flat(mine).shape)
+            given, shape = state_dict.get(key), list(_flat(mine).shape)
             if given is None:
                 missing_keys.extend([key] if strict else [])
-            elif list(given.shape) != shape:
+            elif list(self._own(given, shape[0]).shape) != shape:
                 error_msgs.append(f"{key} has shape {shape}, got {list(given.shape)} in the state_dict")
             elif mine.is_meta and not given.is_meta:
                 error_msgs.append(
                     f"{key} is a part of a joined weight on the meta device, which takes no values: call to_empty first"
                 )
             else:
-                with torch.no_grad():
-                    mine.copy_(given.reshape(mine.shape))
+                self._write(name, given)
         if strict:
             unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in known)
         self.refresh_()

@@ -27,6 +27,11 @@ from louver.torch.stacks import SparseStack
 Place: TypeAlias = "tuple[nn.Module, str]"
 """A module, and the name of its child or parameter."""
 
+_COMPUTED = (
+    "its weight is no parameter, but computed of others: make it one by torch.nn.utils.parametrize.remove_parametrizations "
+    "or torch.nn.utils.prune.remove"
+)
+
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -186,7 +191,9 @@ def dense_layers(model: nn.Module) -> list[Layer]:
         )
     facts, adapted = live(model), _adapted(model)
     return [
-        replace(
+        replace(layer, refused=_COMPUTED)
+        if layer.parameter_names[0] not in facts.tensors
+        else replace(
             layer,
             refused=_refusal(layer, facts) or adapted.get(layer.module),
             role=facts.tensors[layer.parameter_names[0]].role,

@@ -18,7 +18,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
-from louver.torch.packed import can_pack, is_packed, natural, packed
+from louver.torch.packed import are_words_of, can_pack, is_packed, natural, packed
 from louver.torch.placed import beside, is_placed, local, part_of, parts_of_columns, replicated, take_placing
 from louver.torch.tokens import quantized_rows
 from louver.torch.turned import compressed_both_ways, is_transposable
@@ -136,8 +136,8 @@ class SparseWeight(nn.Module):
         """Keep the indices in the order in which products on a GPU read them, and no longer in natural order: a GPU then
         needs no second form, 1/16 of a dense bf16 weight. For 2:4 weights of 16 and 8 bits; others stay as they are.
 
-        `indices`, `state_dict` and `to("cpu")` give natural ones. Pack before a product is captured in a graph. Raises
-        ValueError for illegal indices.
+        `indices`, `state_dict` and `to("cpu")` give natural ones; those of a `state_dict` are a copy. Pack before a product is
+        captured in a graph. Raises ValueError for illegal indices.
         """
         places = self.places
         if not is_packed(places) and self._can_pack():
@@ -177,9 +177,12 @@ class SparseWeight(nn.Module):
     @property
     def is_transposable(self) -> bool:
         """Whether the kept places keep the pattern along the rows too, so that the gradient of x is a sparse product.
-        Masks of `louver.prune(w, "2:4", transposable=True)` do. The first call reads the indices.
+        Masks of `louver.prune(w, "2:4", transposable=True)` do. The first call reads the indices. False for a stack, whose
+        gradients are dense.
         """
-        return is_transposable(part_of(self.values), part_of(self.places), self.pattern, self.columns)
+        return self.ndim == 2 and is_transposable(
+            part_of(self.values), part_of(self.places), self.pattern, self.columns
+        )
 
     @property
     def columns(self) -> int:
@@ -270,7 +273,8 @@ class SparseWeight(nn.Module):
         codes = other.natural()
         if not is_packed(self.places):
             return codes.reshape(self.places.shape)
-        return packed(codes.detach(), self.shape[-1], self.dtype)
+        # Those of a member of a gated pair have an axis more.
+        return packed(codes.detach().reshape(self.shape[0], -1), self.shape[-1], self.dtype)
 
     def check_like(self, other: SparseWeight) -> None:
         """Raises ValueError unless this weight can be copied from the other one."""
@@ -294,7 +298,7 @@ class SparseWeight(nn.Module):
 
         self.refresh_()
         super()._apply(keeps_type, recurse)
-        if is_packed(self.places) and not self.places.is_cuda:
+        if is_packed(self.places) and not (self.places.is_cuda and are_words_of(self.places, self.dtype)):
             self.unpack_()
         return self.refresh_()
 

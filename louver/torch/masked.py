@@ -22,7 +22,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.prune import check_transposable
 from louver.torch.accuracy.masks import keep
 from louver.torch.core import compressed
-from louver.torch.layers import Stack, dense_layers
+from louver.torch.layers import Stack, dense_layers, is_hooked
 from louver.torch.linear import SparseLinear
 from louver.torch.operators import OPS
 from louver.torch.swap import as_lines, misfit, refusal
@@ -73,7 +73,8 @@ class MaskedLinear(nn.Linear):
         if torch.is_autocast_enabled(device):
             kind = torch.get_autocast_dtype(device)
             x, bias = x.to(kind), None if bias is None else bias.to(kind)
-        with torch.no_grad():
+        # Values that are made in inference mode could not be written in training.
+        with torch.inference_mode(False), torch.no_grad():
             values = OPS.take(weight.detach().to(x.dtype), self.indices, self.pattern)
             if self.values.dtype == values.dtype:
                 self.values.copy_(values)
@@ -125,18 +126,45 @@ class Masks:
         self._model = model
 
     def step(self) -> bool:
-        """Count a step, behind `optimizer.step()`; every `every` of them choose the masks anew. Returns whether this did."""
+        """Count a step, behind `optimizer.step()`; every `every` of them choose the masks anew. Returns whether this did.
+
+        Raises TypeError for weights that were divided since.
+        """
+        chosen = (self.steps + 1) % self.every == 0
+        if chosen:
+            self._check_whole()
         self.steps += 1
-        chosen = self.steps % self.every == 0
         for layer in self.layers.values() if chosen else ():
             layer.choose_()
         return chosen
 
     def settle_(self) -> None:
-        """End with the present masks: the layers become `SparseLinear`, whose values train on. Make optimizers afterwards."""
-        for name, layer in self.layers.items():
-            self._model.set_submodule(name, layer.sparse())
+        """End with the present masks: the layers become `SparseLinear`, whose values train on. Make optimizers afterwards.
+
+        Raises TypeError for weights that were divided since, and ValueError for layers that got hooks since.
+        """
+        self._check_whole()
+        hooked = next((name for name, layer in self.layers.items() if is_hooked(layer)), None)
+        if hooked is not None:
+            raise ValueError(
+                f"a layer with hooks is not exchanged, got {hooked}: remove them, and attach them afterwards"
+            )
+        made: dict[nn.Module, nn.Module] = {layer: layer.sparse() for layer in self.layers.values()}
+        # A layer may be in several places, which share one weight.
+        places = [
+            (name, made[each]) for name, each in self._model.named_modules(remove_duplicate=False) if each in made
+        ]
+        for name, sparse in places:
+            self._model.set_submodule(name, sparse)
         self.layers = {}
+
+    def _check_whole(self) -> None:
+        for name, layer in self.layers.items():
+            if type(layer.weight) is not nn.Parameter:
+                raise TypeError(
+                    f"masks are chosen of whole weights, got {name} with a {type(layer.weight).__name__}: take DDP, or settle_ "
+                    "before fully_shard"
+                )
 
 
 def mask_(

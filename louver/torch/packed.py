@@ -42,6 +42,11 @@ def is_packed(indices: Tensor) -> bool:
     return indices.dtype != torch.uint8
 
 
+def are_words_of(indices: Tensor, dtype: torch.dtype) -> bool:
+    """Whether indices are the words of a weight of this element type. Words of another width have another order."""
+    return _WORDS.get(dtype.itemsize) == indices.dtype
+
+
 def can_pack(rows: int, size: int, pattern: str, dtype: torch.dtype) -> bool:
     """Whether a weight [rows, size] has packed indices. A row of them is whole bytes."""
     return pattern == PATTERN and dtype.itemsize in _WORDS and size % 8 == 0 and rows > 0 and size > 0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from louver.formats.pattern import Pattern
 
@@ -28,12 +30,47 @@ def is_placed(x: object) -> bool:
 
 def local(x: Any) -> Any:
     """The part of this rank, through which gradients flow back with the same placements. Anything else as it is."""
-    return x.to_local() if is_placed(x) else x
+    if not is_placed(x):
+        return x
+    _count(x)
+    return x.to_local()
 
 
 def part_of(x: Any) -> Any:
     """The part of this rank without gradients; a view of the parameter."""
-    return x._local_tensor.detach() if is_placed(x) else x
+    if not is_placed(x):
+        return x
+    _count(x)
+    return x._local_tensor.detach()
+
+
+def _count(x: Any) -> None:
+    """Count writes to a DTensor as writes to its part, which PyTorch does not: what is kept of the part follows them."""
+    part = x._local_tensor
+    if x.is_inference() or part.is_inference() or torch.compiler.is_compiling():
+        return
+    if _counted().setdefault(part, x._version) != x._version:
+        torch.autograd.graph.increment_version(part)
+        _counted()[part] = x._version
+
+
+@functools.cache
+def _counted() -> WeakIdKeyDictionary:
+    """The versions of DTensors that were counted, by their parts."""
+    return WeakIdKeyDictionary()
+
+
+def whole_of(x: Any) -> Any:
+    """All of a placed tensor, on every rank; a plain one as it is."""
+    return x.full_tensor() if is_placed(x) else x
+
+
+def placed_as(like: Any, whole: Tensor) -> Any:
+    """A tensor that all ranks have whole, placed as another one is."""
+    tensors: Any = sys.modules["torch.distributed.tensor"]
+    everywhere = [tensors.Replicate()] * like.device_mesh.ndim
+    made = tensors.DTensor.from_local(whole, like.device_mesh, everywhere, run_check=False)
+    return made.redistribute(placements=like.placements)
 
 
 def beside(like: Any, part: Tensor, shape: Sequence[int]) -> Tensor:

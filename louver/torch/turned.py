@@ -138,7 +138,8 @@ def _rooms() -> dict[tuple[torch.device, int], Room]:
 
 def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] | None:
     """As `compressed`, for a matrix [rows, size] that keeps 2:4 along both axes with fewer non-zeros than places: those of
-    its zeros make the mask transposable. None for any other array, and where the last group of a row is filled.
+    its zeros make the mask transposable. None for any other array, where no such mask has all non-zeros, and where the last
+    group of a row is filled.
     """
     whole = w.ndim == 2 and pattern == str(TRANSPOSABLE) and w.shape[1] % TRANSPOSABLE.m == 0
     # PyTorch compares no floats of 8 bits.
@@ -149,8 +150,11 @@ def compressed_both_ways(w: Tensor, pattern: str) -> tuple[Tensor, Tensor, int] 
         or not all(keeps(w, TRANSPOSABLE, axis) for axis in (0, 1))
     ):
         return None
-    # All masks with the largest number of non-zeros have all of them.
+    # A mask with the largest number of non-zeros has all of them, but for blocks that no mask with two places in each row
+    # and column has: a cycle of six, such as all but the diagonal of 3 × 3.
     mask = keep((w != 0).float(), TRANSPOSABLE, transposable=True)
+    if bool((w[~mask] != 0).any()):
+        return None
     indices = compressed(mask.to(w.dtype), pattern, prune=True)[1]
     lost = int((torch.signbit(w) & (w == 0) & ~mask).sum()) if w.is_floating_point() else 0
     return taken(w, indices, TRANSPOSABLE).contiguous(), indices, lost

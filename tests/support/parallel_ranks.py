@@ -288,6 +288,29 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
             y = made(tokens().to(device))
         return {"y": y, "read": read, "held": held, "from disk": bytes_of[0]}
 
+    def restored(kind: Any, by_fsdp: bool) -> Any:
+        from torch.distributed.checkpoint import state_dict as states
+        from torch.distributed.fsdp import fully_shard
+
+        made = sparse(kind, True).to(device)
+        if by_fsdp:
+            for each in (made[0], made):
+                fully_shard(each, mesh=mesh)
+        else:
+            made = shared(made, mesh)
+        x, whole_state = tokens().to(device), states.StateDictOptions(full_state_dict=True)
+        before = made(x).detach()
+        full = states.get_model_state_dict(made, options=whole_state)
+        with torch.no_grad():
+            for name, each in full.items():
+                if not name.endswith("indices"):
+                    full[name] = each * 2
+            states.set_model_state_dict(made, full, options=whole_state)
+            assert not torch.equal(made(x), before)
+            full = {name: each if name.endswith("indices") else each / 2 for name, each in full.items()}
+            states.set_model_state_dict(made, full, options=whole_state)
+            return {"y": made(x), "before": before}
+
     def experts() -> Any:
         made = sparse_experts().to(device)
         parallelize_module(made, mesh, {"0": mine.ExpertParallel()})
@@ -321,6 +344,10 @@ def cases(mesh: Any, folder: Path) -> dict[str, Callable[[], Any]]:
         "load attention": lambda: loaded("attention-sparse", Attention),
         "load dense mlp": lambda: loaded("mlp-dense", Mlp),
         "load dense attention": lambda: loaded("attention-dense", Attention),
+        "divided mlp restored": lambda: restored(Mlp, False),
+        "divided attention restored": lambda: restored(Attention, False),
+        "fsdp mlp restored": lambda: restored(Mlp, True),
+        "fsdp attention restored": lambda: restored(Attention, True),
         "experts": experts,
         "few experts": few_experts,
         "no experts": no_experts,

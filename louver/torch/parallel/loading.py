@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import Replicate, Shard
 
 from louver.formats.checkpoint import CheckpointFile, open_checkpoint
 from louver.formats.container import Entry
@@ -26,7 +27,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError, RegularFile
 from louver.formats.schema import SparseForm
 from louver.torch.core import compressed, fresh
-from louver.torch.linear import SparseWeight
+from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.placed import beside, is_placed, part_of, parts_of_columns
 from louver.torch.stacks import SparseStack
 
@@ -66,9 +67,13 @@ def load_(model: nn.Module, path: str | os.PathLike[str]) -> int:
     Raises ValueError, before anything is changed, for names that the checkpoint lacks, for other shapes and types and for
     parameters without memory; later for a dense weight that does not keep the pattern of its layer.
     """
-    arrays, read = _arrays(path), 0
+    arrays, read, turned = _arrays(path), 0, _turned(model)
     jobs = [
-        (prefix, owner, {name: (each, _found(f"{prefix}{name}", owner, each, arrays)) for name, each in own.items()})
+        (
+            prefix,
+            owner,
+            {name: (each, _found(f"{prefix}{name}", owner, each, arrays, turned)) for name, each in own.items()},
+        )
         for prefix, owner, own in _owners(model)
     ]
     for prefix, owner, own in jobs:
@@ -114,11 +119,24 @@ def _owners(model: nn.Module) -> Iterator[tuple[str, nn.Module, dict[str, Any]]]
             yield f"{place}." if place else "", module, own
 
 
-def _found(name: str, owner: nn.Module, tensor: Any, arrays: Mapping[str, Stored]) -> Stored:
+def _turned(model: nn.Module) -> set[nn.Module]:
+    """The sparse weights [out, in] of layers whose dense weights are [in, out]."""
+    layers: list[Any] = [each for each in model.modules() if isinstance(each, SparseLinear)]
+    return {layer.weight for layer in layers if layer.dense_class is not nn.Linear}
+
+
+def _found(
+    name: str, owner: nn.Module, tensor: Any, arrays: Mapping[str, Stored], turned: Collection[nn.Module]
+) -> Stored:
     """The array of a parameter, or the dense one of a sparse weight. Raises ValueError for none, and for another one."""
     if tensor.is_meta:
         raise ValueError(
             f"parameters to fill have memory, got {name} on the meta device: call to_empty(device=…) first"
+        )
+    if is_placed(tensor) and any(type(each) not in (Shard, Replicate) for each in tensor.placements):
+        raise ValueError(
+            f"parts to read are those of Shard and Replicate, got {name} with placements {tensor.placements}: call load_ before "
+            "fully_shard"
         )
     prefix = name.rpartition(".")[0]
     own = arrays.get(name)
@@ -128,6 +146,11 @@ def _found(name: str, owner: nn.Module, tensor: Any, arrays: Mapping[str, Stored
         dense = f" and no {prefix}" if sparse else ""
         raise ValueError(
             f"a checkpoint to load has every parameter, got one without {name}{dense}: is it another model's?"
+        )
+    if own is None and owner in turned:
+        raise ValueError(
+            f"a dense weight is read as [out, in], got {prefix} of a layer whose dense weight is [in, out]: load it into the "
+            "dense model, and call compress_ afterwards"
         )
     shape = list(tensor.shape if own is not None else owner.shape)  # pyright: ignore[reportArgumentType]
     kind = _TYPES.get(stored.entry.dtype)

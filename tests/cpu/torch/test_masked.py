@@ -170,3 +170,63 @@ def test_layers_that_stay_say_why() -> None:
     louver.torch.mask_(made := model(), every=1)
     with pytest.raises(ValueError, match="it is a MaskedLinear, not a torch.nn.Linear"):
         louver.torch.mask_(made, every=1)
+
+
+def test_a_layer_in_two_places_stays_one_when_it_settles() -> None:
+    made = model()
+    made.append(nn.Linear(24, 24))
+    made.append(made[3])
+    masks = louver.torch.mask_(made, every=1)
+    assert made[3] is made[4]
+    x = torch.randn(5, 40)
+    before = made(x)
+    masks.settle_()
+    assert isinstance(made[3], SparseLinear) and made[3] is made[4]
+    close(torch, made(x), before, 1e-6)
+
+
+def test_a_first_product_in_inference_mode_leaves_the_layer_to_train() -> None:
+    made, x = model(), torch.randn(5, 40)
+    masks = louver.torch.mask_(made, every=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.inference_mode():
+            before = made(x)
+        y = made(x)
+    assert torch.equal(y, before)
+    y.float().square().mean().backward()
+    assert all(each.grad is not None for each in made.parameters())
+    with torch.no_grad():
+        made[0].weight.copy_(torch.randn(52, 40))
+        masks.step()
+    with torch.inference_mode():
+        got = made[0](x)
+    close(torch, got, x @ pruned(made[0].weight, False).t() + made[0].bias, 1e-6)
+
+
+def test_masks_of_weights_that_were_divided_since_are_refused() -> None:
+    from torch.distributed.tensor import DTensor, Replicate
+
+    made = model()
+    masks = louver.torch.mask_(made, every=1)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        placed = DTensor.from_local(made[2].weight.detach(), mesh, [Replicate()])
+        made[2].weight = nn.Parameter(placed)
+        for call in (masks.step, masks.settle_):
+            with pytest.raises(TypeError, match=r"masks are chosen of whole weights, got 2 with a DTensor: take DDP"):
+                call()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert masks.steps == 0 and not isinstance(made[0], SparseLinear)
+
+
+def test_a_layer_with_hooks_does_not_settle() -> None:
+    made = model()
+    masks = louver.torch.mask_(made, every=1)
+    hook = made[2].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="a layer with hooks is not exchanged, got 2: remove them"):
+        masks.settle_()
+    hook.remove()
+    masks.settle_()
+    assert isinstance(made[2], SparseLinear)

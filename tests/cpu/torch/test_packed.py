@@ -13,7 +13,7 @@ torch: Any = pytest.importorskip("torch")
 
 import louver.torch  # noqa: E402
 from louver.isa.prepack import prepack, prepacked_shape  # noqa: E402
-from louver.torch.joined import JoinedWeight  # noqa: E402
+from louver.torch.joined import JoinedWeight, MemberRows  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402
 from louver.torch.packed import is_packed, natural, packed, packed_form  # noqa: E402
 from louver.torch.tokens import quantized_rows  # noqa: E402
@@ -115,6 +115,19 @@ def test_copies_and_pickles_stay_packed_and_moves_unpack() -> None:
     assert not is_packed(copy.deepcopy(layer).to("meta").weight.pack_().places)
 
 
+@pytest.mark.parametrize(("kind", "stays"), [("float16", True), ("float32", False), ("float8_e4m3fn", False)])
+def test_words_on_a_gpu_are_those_of_the_type(monkeypatch: pytest.MonkeyPatch, kind: str, stays: bool) -> None:
+    weight = made(dtype=torch.bfloat16)
+    codes, values = weight.indices.clone(), weight.values.clone()
+    weight.pack_()
+    with monkeypatch.context() as patch:
+        # A stand-in: memory of a GPU stays packed.
+        patch.setattr(torch.Tensor, "is_cuda", True)
+        weight.to(getattr(torch, kind))
+    assert is_packed(weight.places) == stays
+    assert torch.equal(weight.natural(), codes) and torch.equal(weight.values, values.to(getattr(torch, kind)))
+
+
 @pytest.mark.parametrize("mine", [False, True])
 @pytest.mark.parametrize("theirs", [False, True])
 def test_weights_are_copied_in_both_forms(mine: bool, theirs: bool) -> None:
@@ -171,6 +184,25 @@ def type_of_members() -> Any:
     from louver.torch.joined import JoinedLinear
 
     return JoinedLinear
+
+
+@pytest.mark.parametrize("copied", [SparseWeight.copy_, SparseWeight.rewrite_])
+@pytest.mark.parametrize("by_turns", [False, True])
+@pytest.mark.parametrize("is_member", [False, True])
+def test_members_are_copied_in_both_forms(copied: Any, by_turns: bool, is_member: bool) -> None:
+    """A member from another weight, or another weight from a member; both packed."""
+    parts = [made(64, 256), made(64, 256)]
+    joint = JoinedWeight.joined(parts, by_turns=by_turns).pack_()
+    member, other = MemberRows(joint, 1), made(64, 256).pack_()
+    place = joint.places.data_ptr()
+    mine, theirs = (member, other) if is_member else (other, member)
+    wanted = theirs.dense()
+    getattr(mine, copied.__name__)(theirs)
+    assert is_packed(joint.places) and is_packed(other.places)
+    assert torch.equal(mine.dense(), wanted) and torch.equal(theirs.dense(), wanted)
+    assert torch.equal(MemberRows(joint, 0).dense(), parts[0].dense())
+    if copied is SparseWeight.rewrite_:
+        assert joint.places.data_ptr() == place
 
 
 def test_members_whose_rows_fill_no_blocks_stay_natural() -> None:

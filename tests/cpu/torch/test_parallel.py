@@ -20,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(torch.__version__.startswith("2.6"), reason="DTensor of PyTorch 2.6 shards no integers"),
 ]
 
+from louver.torch.linear import SparseWeight  # noqa: E402
+from louver.torch.placed import placed_as  # noqa: E402
 from support import parallel_ranks as ranks  # noqa: E402
 from support.parallel_ranks import Attention, Mlp, dense, sparse, step, tokens  # noqa: E402
 
@@ -240,3 +242,83 @@ def test_parallel_imports_nothing_of_torch_distributed_for_plain_layers() -> Non
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.strip() == "False"
     assert isinstance(dense(Mlp)[0], Mlp)
+
+
+def test_a_dense_weight_the_other_way_round_is_refused(tmp_path: Path) -> None:
+    """A square one with a mask along both axes would be read without an error."""
+    conv1d = pytest.importorskip("transformers.pytorch_utils").Conv1D
+    made = nn.Sequential(conv1d(64, 64))
+    louver.torch.prune_(made, transposable=True)
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file(made.state_dict(), tmp_path / "dense.safetensors")
+    louver.torch.compress_(made, force=True)
+    before = made[0].weight.dense()
+    from louver.torch.parallel import load_
+
+    with pytest.raises(
+        ValueError, match=r"got 0.weight of a layer whose dense weight is \[in, out\]: load it into the"
+    ):
+        load_(made, tmp_path / "dense.safetensors")
+    assert torch.equal(made[0].weight.dense(), before)
+
+
+@pytest.fixture
+def alone() -> Any:
+    """The mesh of one rank, in this process."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield torch.distributed.init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_products_follow_writes_to_a_frozen_divided_weight(alone: Any) -> None:
+    """DTensor counts writes to itself, not to the part that products read."""
+    made = ranks.shared(sparse(Mlp).requires_grad_(False), alone)
+    down, joint = made[0].down_proj.weight, made[0].up_proj.weight.joint
+    x, other = tokens(), SparseWeight.of(torch.randn(*down.shape).bfloat16(), "2:4", prune=True)
+
+    def values() -> None:
+        for weight in (down, joint):
+            weight.values.mul_(1.5)
+
+    def indices() -> None:
+        down.indices.copy_(placed_as(down.indices, other.indices))
+
+    def part() -> None:
+        down.values.to_local().mul_(0.5)
+
+    with torch.no_grad():
+        made(x)
+
+        def member() -> None:
+            # From another divided member.
+            made[0].gate_proj.weight.copy_(made[0].up_proj.weight)
+
+        for write in (values, indices, part, member, values):
+            write()
+            gate, up = (x @ ranks.whole(each.weight.dense()).t() for each in (made[0].gate_proj, made[0].up_proj))
+            expected = (nn.functional.silu(gate) * up) @ ranks.whole(down.dense()).t()
+            close(torch, made(x), expected, 0.03)
+            assert louver.torch.verify(made) == {}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("mlp", Mlp), ("attention", Attention)])
+@pytest.mark.parametrize("how", ["divided", "fsdp"])
+def test_a_whole_state_comes_back(found: Any, how: str, name: str, kind: Any) -> None:
+    """Members are no parameters, so `torch.distributed.checkpoint` gives them whole rows."""
+    got = case(found, f"{how} {name} restored")
+    assert torch.equal(got["y"], got["before"])
+    close(torch, got["y"], sparse(kind, True)(tokens()).detach(), 0.02)
+
+
+def test_placements_that_load_does_not_read_are_refused(alone: Any, tmp_path: Path) -> None:
+    from torch.distributed.tensor import DTensor, Partial
+
+    from louver.torch.parallel import load_
+
+    made = nn.Sequential(nn.Linear(16, 8, bias=False))
+    pytest.importorskip("safetensors.torch").save_file(made.state_dict(), tmp_path / "dense.safetensors")
+    made[0].weight = nn.Parameter(DTensor.from_local(made[0].weight.detach(), alone, [Partial()]))
+    with pytest.raises(
+        ValueError, match=r"got 0.weight with placements \(Partial\(sum\),\): call load_ before fully_shard"
+    ):
+        load_(made, tmp_path / "dense.safetensors")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import importlib
 import json
 import weakref
 from pathlib import Path
@@ -270,3 +271,17 @@ def test_a_weight_has_the_pattern_that_gpus_multiply_in_its_type() -> None:
         (row,) = louver.torch.compress_(model, force=True)
         patterns.append(row.pattern)
     assert patterns == ["1:2", "2:4", "2:4"]
+
+
+@pytest.mark.parametrize("how", ["prune", "parametrize"])
+def test_weights_that_are_no_parameters_stay(how: str) -> None:
+    made = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    if how == "prune":
+        importlib.import_module("torch.nn.utils.prune").l1_unstructured(made[0], "weight", 0.5)
+    else:
+        torch.nn.utils.parametrizations.weight_norm(made[0])
+    before = made[0].weight.detach().clone()
+    louver.torch.prune_(made)
+    reason = louver.torch.compress_(made, force=True)["0"].reason
+    assert reason.startswith("its weight is no parameter, but computed of others: make it one by torch.nn.utils.")
+    assert torch.equal(made[0].weight, before) and isinstance(made[1], SparseLinear)

@@ -15,8 +15,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from louver.torch import turned  # noqa: E402
 from louver.torch.core import compressed  # noqa: E402
+from louver.torch.joined import JoinedWeight, MemberRows  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402
 from louver.torch.operators import OPS  # noqa: E402
+from louver.torch.stacks import SparseStack  # noqa: E402
 
 ROWS, SIZE = 24, 40
 
@@ -75,6 +77,17 @@ def test_zeros_among_the_kept_values_leave_a_mask_transposable(rows: int, size: 
     assert int(minus.sum()) - int(kept.sum()) == weight.negative_zeros_dropped > 0
 
 
+@pytest.mark.parametrize("corner", [0, 1])
+def test_no_value_is_lost_where_no_mask_with_two_places_a_row_has_all(corner: int) -> None:
+    """Six non-zeros in a cycle fill three rows and columns, so the fourth ones have one common place for two."""
+    cycle = torch.tensor([[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, corner]])
+    w = (cycle * (1 + torch.rand(4, 4))).repeat(ROWS // 4, SIZE // 4)
+    w[4:8] = 0
+    for given in (w, w.t().contiguous()):
+        assert all(louver.check(given.numpy(), "2:4", axis=axis).ok for axis in (0, 1))
+        assert torch.equal(SparseWeight.of(given, "2:4").dense(), given)
+
+
 def test_another_mask_has_a_dense_gradient(products: list[tuple[int, ...]]) -> None:
     layer = SparseLinear(SIZE, ROWS)
     assert not layer.weight.is_transposable
@@ -83,6 +96,17 @@ def test_another_mask_has_a_dense_gradient(products: list[tuple[int, ...]]) -> N
     y.backward(g := torch.randn_like(y))
     close(torch, x.grad, g @ layer.weight.dense(), 1e-5)
     assert products == []
+
+
+@pytest.mark.parametrize("by_turns", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_members_say_what_the_gradient_of_their_product_is(by_turns: bool, both: bool) -> None:
+    other = transposable() if both else torch.from_numpy(np.array(louver.prune(torch.randn(ROWS, SIZE).numpy(), "2:4")))
+    parts = [SparseWeight.of(each, "2:4") for each in (transposable(), other)]
+    joint = JoinedWeight.joined(parts, by_turns=by_turns)
+    assert [MemberRows(joint, part).is_transposable for part in (0, 1)] == [both, both]
+    stack = SparseStack.of(torch.stack([each.dense().detach() for each in parts]), "2:4")
+    assert not stack.is_transposable
 
 
 def test_the_choice_is_of_the_places_not_of_the_values(products: list[tuple[int, ...]]) -> None:
