@@ -8,6 +8,7 @@ a checkpoint of which each rank reads its own parts.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,9 @@ def main() -> None:
         run(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ.get("TMPDIR", "/tmp"))
         return
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", "29571")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ.setdefault("MASTER_PORT", str(free.getsockname()[1]))
     ranks = max(2, torch.cuda.device_count())
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(run, (ranks, folder), nprocs=ranks)

@@ -144,12 +144,12 @@ def _refused(line: str, rule: str, advice: str = "") -> UnsupportedKernelError:
 
 
 def _kernel(module: ModuleOp) -> FuncOp:
-    for op in module.body.ops:
-        if not isinstance(op, FuncOp):
-            raise unsupported("operations are in a function", op, "put it in the kernel, or leave it out")
     kernels = [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
     if len(kernels) != 1:
         raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+    for op in module.body.ops:
+        if not isinstance(op, FuncOp):
+            raise unsupported("operations are in a function", op, "put it in the kernel, or leave it out")
     return kernels[0]
 
 
