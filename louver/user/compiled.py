@@ -30,7 +30,7 @@ from louver.user.source import TileSource
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.compiled import CompiledKernel
     from louver.library.occupancy import Assembled
 
 
@@ -119,7 +119,8 @@ def _flagged(kernel: CompiledKernel, wanted: Wanted) -> CompiledKernel:
 def _compiled(wanted: Wanted) -> CompiledKernel:
     """The kernel without a flag. Raises UnsupportedKernelError with operation and line, or ValueError with the rule."""
     # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
-    from louver.compile.choose_family import Choice, Reading, compile_kernel
+    from louver.compile.compiled import TileOptions
+    from louver.compile.pipeline import Choice, Reading, compile_kernel
     from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
@@ -139,12 +140,10 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         schedule,
         wanted.target,
         fixed=tuple(fixed),
-        warps=wanted.hints.warps,
+        options=TileOptions(warps=wanted.hints.warps, boxes=wanted.variant != "tiles", ctas=wanted.ctas),
         multiples=wanted.multiples,
         apart=wanted.apart,
-        ctas=wanted.ctas,
         refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),
-        boxes=wanted.variant != "tiles",
         computed=wanted.variant == "computed",
         only_products=not all(map(_has_tiles, dict(wanted.kind.sparse).values())),
         line=functools.partial(_line, wanted),
@@ -197,7 +196,7 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available, without a flag. Raises as `compile_wanted`,
     and UncleanKernelError if a product spills or the assembler warns of lost performance.
     """
-    from louver.compile.products import CompiledProduct
+    from louver.compile.compiled import CompiledProduct
     from louver.library.occupancy import Assembled, with_room
 
     found = with_room(_compiled(wanted) if kernel is None else kernel, wanted.hints.warps)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from louver.compile.products import CompiledProduct
-from louver.compile.tiles import CompiledTiles
+from louver.compile.compiled import CompiledProduct, CompiledTiles
 from louver.library.demand import Demand
 from louver.library.occupancy import Assembled
 from louver.library.reasons import Reasons, predicted, promised, selected

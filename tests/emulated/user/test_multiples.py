@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledKernel, CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir

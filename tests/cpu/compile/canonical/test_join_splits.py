@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from louver.compile.canonical.canonicalize import CANONICAL, canonicalize
-from louver.compile.choose_family import Choice, compile_kernel, only
+from louver.compile.compiled import CompiledTiles
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.passes import State, names, run_passes
+from louver.compile.pipeline import Choice, compile_kernel, only
 from louver.compile.plan.nest import adds_up, read_nest
 from louver.compile.plan.schedule import Schedule
-from louver.compile.tiles import CompiledTiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.conditions import Split
 from louver.ir.interpret import run_kernel

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile import choose_family
-from louver.compile.choose_family import EVERY_ONE, Choice, Reading, compile_kernel, only
+from louver.compile import pipeline
+from louver.compile.compiled import CompiledProduct, CompiledTiles
+from louver.compile.passes import Pass
+from louver.compile.pipeline import EVERY_ONE, Choice, KernelState, Reading, compile_kernel, only
 from louver.ir.refusal import UnsupportedKernelError
 
 CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: ignore[arg-type, return-value]
@@ -26,18 +26,18 @@ class Tried:
     names: dict[ModuleOp, str] = field(default_factory=dict)
     read: list[str] = field(default_factory=list)
 
-    def product(self, module: ModuleOp, schedule: Any, target: str) -> Any:
-        return self._try("product", module)
+    def family(self, name: str) -> Pass[KernelState]:
+        """A family of one pass."""
 
-    def tiles(self, module: ModuleOp, target: str, *, warps: Any, boxes: bool, ctas: Any, computed: Any) -> Any:
-        return self._try("tiles", module)
+        def run(state: KernelState) -> object:
+            attempt = f"{name} {self.names[state.module]}"
+            self.attempts.append(attempt)
+            if attempt != self.takes:
+                raise UnsupportedKernelError(f"no {attempt}", "op", None)
+            state.made = object.__new__(CompiledProduct if name == "product" else CompiledTiles)
+            return attempt
 
-    def _try(self, family: str, module: ModuleOp) -> Any:
-        attempt = f"{family} {self.names[module]}"
-        self.attempts.append(attempt)
-        if attempt != self.takes:
-            raise UnsupportedKernelError(f"no {attempt}", "op", None)
-        return SimpleNamespace()
+        return Pass(name, run)
 
     def readings(self, ones: int) -> Iterator[Reading]:
         for which in {0: [""], 1: [" a", " b"], 2: [" ab"], 3: [], EVERY_ONE: [" all"]}[ones]:
@@ -53,8 +53,8 @@ class Tried:
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
     made = Tried()
-    monkeypatch.setattr(choose_family, "compile_tile_ir", made.product)
-    monkeypatch.setattr(choose_family, "compile_tiles", made.tiles)
+    monkeypatch.setattr(pipeline, "PRODUCT", made.family("product"))
+    monkeypatch.setattr(pipeline, "TILES", made.family("tiles"))
     return made
 
 
