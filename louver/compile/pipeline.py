@@ -8,13 +8,14 @@ that change before a dot, reductions, branches and atomic sums.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
 
+from louver.analysis.sizes_of_one import Ones
 from louver.compile.canonical.canonicalize import (
     CANONICAL,
     COUNT_LOOPS,
@@ -41,11 +42,11 @@ from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import NOWHERE, Dump, Watch
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
+from louver.compile.kernel_state import KernelState
 from louver.compile.lower.products import lower
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.rotate import rotate_loops
 from louver.compile.lower.tiles.shared_memory import shared_peak
-from louver.compile.lower.tiles.state import Rooms
 from louver.compile.passes import COPY, First, Pass, State, Step, Way, attempt, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
 from louver.compile.plan.encode.exchange_plan import Means
@@ -63,11 +64,10 @@ from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas
 from louver.compile.plan.schedule import Schedule
 from louver.compile.read_signature import Group, argument_groups, read_parameters, read_signature
 from louver.compile.rewrite.join_remainders import join_remainders
-from louver.compile.signature import ArgumentParameter, BoxParameter, Part, Signature, with_tails
+from louver.compile.signature import Part, Signature, with_tails
 from louver.formats.pattern import Pattern
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
-from louver.ir.conditions import DenseView, SparseView
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
 from louver.ir.tile import FuncOp, PointerType, element_name
@@ -75,62 +75,6 @@ from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, 
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 from louver.ptx.printer import print_module
-
-
-@dataclass(slots=True)
-class KernelState(State):
-    """A kernel between two passes, and the results of the passes that ran.
-
-    choose: chooses the schedule of a product.
-    options: options of register tiles.
-    nest: what a product computes.
-    schedule: the way in which it does.
-    warps: warps of a CTA; 0 until `choose-warps` runs.
-    computed: sparse arguments whose tiles are addressed at run time.
-    pieces: for each of them, the bytes of values that are neighbours.
-    undescribed: why its tiles cannot be described; "" if they can.
-    staged: whether operands pass through shared memory.
-    slots: slots of the ring that copies fill; 0 for no ring.
-    arguments: the origin of each argument.
-    parameters: parameters of the launch.
-    views, dense_views: views of sparse and of dense tensors that the launch checks.
-    dense: why dots of sparse tiles are dense products.
-    decomposed: the kernel without sparse types.
-    maps: tensor maps that box copies need.
-    ring_rooms: bytes of shared memory that rings may take, best first.
-    made: the compiled kernel.
-    """
-
-    target: Target
-    choose: Callable[[ProductNest], Schedule] | None = None
-    options: TileOptions = field(default_factory=TileOptions)
-    nest: ProductNest = field(init=False)
-    schedule: Schedule = field(init=False)
-    warps: int = 0
-    computed: frozenset[str] = frozenset()
-    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
-    undescribed: str = ""
-    staged: bool = True
-    slots: int = MOST_SLOTS
-    arguments: Sequence[Group] = ()
-    parameters: tuple[ArgumentParameter, ...] = ()
-    views: tuple[SparseView, ...] = ()
-    dense_views: tuple[DenseView, ...] = ()
-    dense: tuple[str, ...] = ()
-    decomposed: ModuleOp = field(init=False)
-    maps: tuple[BoxParameter, ...] = ()
-    ring_rooms: tuple[int, ...] = ()
-    rooms: Rooms = field(init=False)
-    made: CompiledProduct | CompiledTiles = field(init=False)
-
-    @property
-    def wide(self) -> bool:
-        """Whether neighbouring elements are moved together.
-
-        An element that is moved alone takes a whole register. Then no registers remain for values that could stay there
-        during a loop.
-        """
-        return self.staged and has_known_addresses(self.kernel)
 
 
 def _read_nest(state: KernelState) -> object:
@@ -495,17 +439,16 @@ def _compile_tiles(tile_ir: ModuleOp, machine: Target, options: TileOptions, wat
     return made
 
 
-Reading: TypeAlias = "Callable[[], ModuleOp]"
-"""Reads a kernel to tile IR."""
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The readings of a kernel to tile IR.
 
-Readings: TypeAlias = "Callable[[int], Iterable[Reading]]"
-"""The readings of a kernel in which a number of the integers that are 1 become arguments, for every choice of these.
+    read: reads it with some of the integers `ones` as arguments of the launch. Others are compiled in.
+    ones: the integers that are 1 in the call, by argument.
+    """
 
-For 0 there is one reading, and for `EVERY_ONE` one of all of them, if there are any.
-"""
-
-EVERY_ONE = -1
-"""Asks for the reading in which all integers that are 1 become arguments."""
+    read: Callable[[tuple[str, ...]], ModuleOp]
+    ones: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,7 +462,6 @@ class Choice:
     apart: arrays that do not overlap any other array, so that stores to others do not change them.
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
     computed: whether register tiles address all sparse tiles at run time.
-    only_products: whether register tiles have not the pattern of a sparse argument.
     line: the user's line at "file:line:column", or None.
     """
 
@@ -531,60 +473,66 @@ class Choice:
     apart: tuple[str, ...] = ()
     refused: str | None = None
     computed: bool = False
-    only_products: bool = False
     line: Callable[[str], str | None] = lambda place: None
 
-    def product(self, reading: Reading | None = None, told: str | None = None) -> Way[KernelState]:
-        """The way of a product. reading: None for the kernel as it is."""
+    def product(self, state: KernelState) -> Refusal | None:
+        """Begins the way of a product."""
+        return _begin_product(state) if self.refused is None else Refusal.because(self.refused)
 
-        def begin(state: KernelState) -> Refusal | None:
-            if self.refused is not None:
-                return Refusal.because(self.refused)
-            if reading is not None:
-                state.module = reading()
-            return _begin_product(state)
-
-        return Way(PRODUCT, begin, told)
-
-    def tiles(self, reading: Reading | None = None, told: str | None = None) -> Way[KernelState]:
-        """The way of register tiles. Their assumptions are marked in the kernel."""
-
-        def begin(state: KernelState) -> None:
-            if reading is not None:
-                state.module = reading()
-            functions = [each for each in state.module.body.ops if isinstance(each, FuncOp)]
-            for function in functions:
-                mark_multiples(function, dict.fromkeys(self.multiples, MULTIPLE))
-                mark_apart(function, self.apart)
-            if self.computed:
-                sparse = frozenset(name for function in functions for name in marked_sparse(function))
-                state.options = replace(state.options, computed=sparse)
-            _begin_tiles(state)
-
-        return Way(TILES, begin, told)
+    def tiles(self, state: KernelState) -> None:
+        """Begins the way of register tiles. Their assumptions are marked in the kernel."""
+        functions = _functions(state.module)
+        for function in functions:
+            mark_multiples(function, dict.fromkeys(self.multiples, MULTIPLE))
+            mark_apart(function, self.apart)
+        if self.computed:
+            sparse = frozenset(name for function in functions for name in marked_sparse(function))
+            state.options = replace(state.options, computed=sparse)
+        _begin_tiles(state)
 
 
-def only(tile_ir: Reading) -> Readings:
-    """The readings of a kernel that has only one."""
-    return lambda ones: () if ones else (tile_ir,)
+def _functions(module: ModuleOp) -> list[FuncOp]:
+    return [each for each in module.body.ops if isinstance(each, FuncOp)]
 
 
 def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
     """The kernel as a product, or of register tiles if it is not a product.
 
-    A size that happens to be 1 may hide the form of a product. Such a size is then also tried as an argument. Several
-    at once are tried only if everything else is rejected.
+    A size that happens to be 1 may hide the form of a product. A product is then tried once more, with such sizes as
+    arguments of the launch (`Ones`). If everything else is rejected, register tiles have all integers that are 1 as
+    arguments, because they follow any address. The last way is a product of matrices of one column, whose pitches are 1.
 
     Raises UnsupportedKernelError, with the operation and its source line, or ValueError, if both families reject the
     kernel.
     """
+    with_every_one = functools.cache(lambda: readings.read(readings.ones))
 
     def read(state: KernelState) -> None:
-        (reading,) = readings(0)
-        state.module = reading()
+        state.module = readings.read(())
 
+    def sized(state: KernelState, *, pitches: bool) -> Refusal | None:
+        state.module = with_every_one()
+        ones = Ones.of(state.kernel, readings.ones)
+        if not (ones.pitches if pitches else ones.sizes):
+            return Refusal.because("no integer of 1 hides a product")
+        state.module = readings.read((*ones.sizes, *(ones.pitches if pitches else ())))
+        return choice.product(state)
+
+    def addressed(state: KernelState) -> None:
+        state.module = with_every_one()
+        choice.tiles(state)
+
+    ways = [Way(PRODUCT, choice.product, "" if choice.fixed else "As a warpgroup product it is refused too")]
+    if readings.ones and choice.refused is None:
+        ways.append(Way(PRODUCT, functools.partial(sized, pitches=False), None))
+    if not choice.fixed:
+        ways.append(Way(TILES, choice.tiles))
+    if readings.ones and not choice.fixed:
+        ways.append(Way(TILES, addressed, None))
+    if readings.ones and choice.refused is None:
+        ways.append(Way(PRODUCT, functools.partial(sized, pitches=True), None))
     state = KernelState(ModuleOp([]), target(choice.target), choice.schedule, choice.options)
-    found = attempt((Pass("read-kernel", read), First(_families(readings, choice))), state)
+    found = attempt((Pass("read-kernel", read), First(ways)), state)
     if isinstance(found, Refusal):
         error = found.quoted(choice.line).told()
         if choice.fixed:
@@ -592,19 +540,5 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
                 f"The hints {', '.join(choice.fixed)} are for products: without them, the kernel may run by register tiles."
             )
         raise error
-    product = isinstance(found.made, CompiledProduct)
-    return CompiledKernel(found.made, None if product else str(found.refusals[0].quoted(choice.line)))
-
-
-def _families(readings: Readings, choice: Choice) -> list[Way[KernelState]]:
-    """The ways of a kernel, best first. A pattern that register tiles have not may be that of a product with several sizes
-    of 1. Else register tiles read all integers that are 1 as arguments, once: they follow any address.
-    """
-    freed = [] if choice.refused else [choice.product(each) for each in readings(1)]
-    if choice.fixed:
-        return [choice.product(told=""), *freed]
-    if choice.only_products:
-        last = [choice.product(each) for ones in (2, 3) for each in readings(ones)]
-    else:
-        last = [choice.tiles(each) for each in readings(EVERY_ONE)]
-    return [choice.product(told="As a warpgroup product it is refused too"), *freed, choice.tiles(told=""), *last]
+    refused = str(found.refusals[0].quoted(choice.line)) if isinstance(found.made, CompiledTiles) else None
+    return CompiledKernel(found.made, refused)

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import StringAttr
 from louver.compile.compiled import CompiledProduct
 from louver.compile.dump import Dump
 from louver.compile.passes import names
-from louver.compile.pipeline import PRODUCT, TILES, Choice, compile_kernel, compile_tile_ir, only
+from louver.compile.pipeline import PRODUCT, TILES, Choice, Readings, compile_kernel, compile_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp
 from support.compiled import read_copy
@@ -79,7 +79,7 @@ def test_dumping_again_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.
 
 def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
-    made = compile_kernel(only(lambda: read_copy(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
+    made = compile_kernel(Readings(lambda passed: read_copy(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
     (folder,) = tmp_path.iterdir()
     files = sorted(file.name for file in folder.iterdir())
     tiles = [file for file in files if file.startswith("tiles-")]
