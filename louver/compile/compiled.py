@@ -62,13 +62,7 @@ class CompiledProduct:
 
     def text(self, level: ProductLevel) -> str:
         """The text of a level."""
-        match level:
-            case "tile":
-                return str(self.tile) + "\n"
-            case "sched":
-                return str(self.sched) + "\n"
-            case "ptx":
-                return self.ptx
+        return self.ptx if level == "ptx" else f"{getattr(self, level)}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +141,9 @@ class CompiledTiles:
 
     def text(self, level: TileLevel) -> str:
         """The text of a level."""
-        match level:
-            case "tile":
-                return str(self.tile) + "\n"
-            case "decomposed":
-                return str(self.decomposed) + "\n"
-            case "encoded":
-                return text_with_aliases(self.encoded) + "\n"
-            case "ptx":
-                return self.ptx
+        if level == "encoded":
+            return text_with_aliases(self.encoded) + "\n"
+        return self.ptx if level == "ptx" else f"{getattr(self, level)}\n"
 
 
 @dataclass(frozen=True, slots=True)

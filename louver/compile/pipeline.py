@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -70,10 +70,10 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
-from louver.ir.tile import FuncOp, PointerType, element_name
+from louver.ir.tile import PointerType, element_name
 from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_multiples
 from louver.isa.instruction import LANES
-from louver.isa.targets import Target, target
+from louver.isa.targets import target
 from louver.ptx.printer import print_module
 
 
@@ -396,6 +396,11 @@ def compile_tile_ir(
     return made
 
 
+def compile_again(made: CompiledTiles, *, watch: Watch | None = None, **changes: Any) -> CompiledTiles:
+    """The kernel with some other options. changes: fields of `TileOptions`."""
+    return compile_tiles(made.tile, made.target.name, watch=watch, **{**asdict(made.options), **changes})
+
+
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """Compiles a product of the library from tile IR."""
     return compile_tile_ir(build_tile_ir(problem, written_tile(problem, schedule)), schedule, target_name)
@@ -424,16 +429,7 @@ def compile_tiles(
     Raises UnsupportedKernelError, with operation and source line, for an operation that cannot be lowered. The PTX is not
     assembled here.
     """
-    return _compile_tiles(tile_ir, target(target_name), TileOptions(**options), watch)
-
-
-def compile_again(made: CompiledTiles, *, watch: Watch | None = None, **changes: Any) -> CompiledTiles:
-    """The kernel with some other options. changes: fields of `TileOptions`."""
-    return _compile_tiles(made.tile, made.target, replace(made.options, **changes), watch)
-
-
-def _compile_tiles(tile_ir: ModuleOp, machine: Target, options: TileOptions, watch: Watch | None) -> CompiledTiles:
-    state = KernelState(tile_ir, machine, options=options, watch=watch or NOWHERE)
+    state = KernelState(tile_ir, target(target_name), options=TileOptions(**options), watch=watch or NOWHERE)
     made = run_passes(First((Way(TILES, _begin_tiles),)), state).made
     assert isinstance(made, CompiledTiles)
     return made
@@ -475,25 +471,6 @@ class Choice:
     computed: bool = False
     line: Callable[[str], str | None] = lambda place: None
 
-    def product(self, state: KernelState) -> Refusal | None:
-        """Begins the way of a product."""
-        return _begin_product(state) if self.refused is None else Refusal.because(self.refused)
-
-    def tiles(self, state: KernelState) -> None:
-        """Begins the way of register tiles. Their assumptions are marked in the kernel."""
-        functions = _functions(state.module)
-        for function in functions:
-            mark_multiples(function, dict.fromkeys(self.multiples, MULTIPLE))
-            mark_apart(function, self.apart)
-        if self.computed:
-            sparse = frozenset(name for function in functions for name in marked_sparse(function))
-            state.options = replace(state.options, computed=sparse)
-        _begin_tiles(state)
-
-
-def _functions(module: ModuleOp) -> list[FuncOp]:
-    return [each for each in module.body.ops if isinstance(each, FuncOp)]
-
 
 def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
     """The kernel as a product, or of register tiles if it is not a product.
@@ -510,23 +487,34 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
     def read(state: KernelState) -> None:
         state.module = readings.read(())
 
+    def product(state: KernelState) -> Refusal | None:
+        return _begin_product(state) if choice.refused is None else Refusal.because(choice.refused)
+
+    def tiles(state: KernelState) -> None:
+        """The assumptions of register tiles are marked in the kernel."""
+        mark_multiples(state.kernel, dict.fromkeys(choice.multiples, MULTIPLE))
+        mark_apart(state.kernel, choice.apart)
+        if choice.computed:
+            state.options = replace(state.options, computed=marked_sparse(state.kernel))
+        _begin_tiles(state)
+
     def sized(state: KernelState, *, pitches: bool) -> Refusal | None:
         state.module = with_every_one()
         ones = Ones.of(state.kernel, readings.ones)
         if not (ones.pitches if pitches else ones.sizes):
             return Refusal.because("no integer of 1 hides a product")
         state.module = readings.read((*ones.sizes, *(ones.pitches if pitches else ())))
-        return choice.product(state)
+        return product(state)
 
     def addressed(state: KernelState) -> None:
         state.module = with_every_one()
-        choice.tiles(state)
+        tiles(state)
 
-    ways = [Way(PRODUCT, choice.product, "" if choice.fixed else "As a warpgroup product it is refused too")]
+    ways = [Way(PRODUCT, product, "" if choice.fixed else "As a warpgroup product it is refused too")]
     if readings.ones and choice.refused is None:
         ways.append(Way(PRODUCT, functools.partial(sized, pitches=False), None))
     if not choice.fixed:
-        ways.append(Way(TILES, choice.tiles))
+        ways.append(Way(TILES, tiles))
     if readings.ones and not choice.fixed:
         ways.append(Way(TILES, addressed, None))
     if readings.ones and choice.refused is None:

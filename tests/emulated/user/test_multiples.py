@@ -153,7 +153,9 @@ def test_rings_shrink_where_registers_let_two_ctas_share_an_sm(scaled: bool) -> 
     assert isinstance(shared, CompiledTiles)
     assert shared.ctas_by_shared == 2
     # The page of a kernel compiles it again by what the kernel says of itself.
-    again = compile_tiles(tile, warps=8, ctas=shared.ctas, registers=shared.registers, ahead=shared.ahead)
+    again = compile_tiles(
+        tile, warps=8, ctas=shared.options.ctas, registers=shared.options.registers, ahead=shared.options.ahead
+    )
     assert again.with_ctas(shared.kernel.min_ctas).ptx == shared.ptx
 
 
