@@ -62,7 +62,7 @@ class CompiledProduct:
 
     def text(self, level: ProductLevel) -> str:
         """The text of a level."""
-        return self.ptx if level == "ptx" else f"{getattr(self, level)}\n"
+        return self.ptx if level == "ptx" else str(getattr(self, level)) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class CompiledTiles:
         """The text of a level."""
         if level == "encoded":
             return text_with_aliases(self.encoded) + "\n"
-        return self.ptx if level == "ptx" else f"{getattr(self, level)}\n"
+        return self.ptx if level == "ptx" else str(getattr(self, level)) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
