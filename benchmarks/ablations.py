@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from louver.compile.products import CompiledProduct, compile_product
+from louver.compile.compiled import CompiledProduct
+from louver.compile.pipeline import compile_product
 from louver.isa.barrier import MbarrierArriveExpect
 from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
 from louver.isa.targets import target

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from louver.compile import products, tiles
-from louver.compile.passes import COPY, Pass, names
+from louver.compile import pipeline
+from louver.compile.passes import COPY, Pass, names, passes_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_CANONICAL = names(products.READ)
+_CANONICAL = names(pipeline.READ)
 PIPELINES: dict[str, Sequence[Pass[Any]]] = {
-    "canonical": products.READ,
-    "product": products.GENERATE,
-    "tiles": tuple(each for each in tiles.PASSES if each.name not in _CANONICAL),
+    "canonical": pipeline.READ,
+    "product": pipeline.GENERATE,
+    "tiles": tuple(each for each in passes_of(pipeline.TILES) if each.name not in _CANONICAL),
 }
 """The passes of a table: those that products and register tiles begin with, then those of each."""
 
@@ -41,7 +41,7 @@ def table(pipeline: str) -> str:
 
 def shared() -> str:
     """The canonical passes that register tiles run too."""
-    return ", ".join(f"`{name}`" for name in names(tiles.PASSES) if name in _CANONICAL and name != COPY.name) + "\n"
+    return ", ".join(f"`{name}`" for name in names(pipeline.TILES) if name in _CANONICAL and name != COPY.name) + "\n"
 
 
 def summaries() -> dict[str, tuple[str, str]]:

@@ -24,6 +24,11 @@ BELOW = f"{ROOT / 'louver'}{os.sep}"
 ACTORS = ("library/", "user/", "frontend/", "compile/", "runtime/", "ptx/")
 """The rooms whose files do the steps of a call. The others hold facts and helpers that many files ask."""
 
+PASSES = tuple(
+    f"compile/{each}" for each in ("passes", "kernel_state", "canonical/", "decompose/", "plan/encode/", "plan/feeds/")
+)
+"""Passes that rewrite tile IR, which docs/passes.md lists, and the state between them."""
+
 DEEPEST, WIDTH = 4, 120
 """How many callers deep the ways go, and columns of a line."""
 
@@ -73,11 +78,7 @@ def lines(steps: list[tuple[str, int]]) -> list[str]:
     """The steps as text: files of `ACTORS`, the passes of a pipeline apart, with what their docstrings say."""
     found: list[str] = []
     for file, depth in steps:
-        if (
-            file.startswith(ACTORS)
-            and depth <= DEEPEST
-            and not file.startswith(("compile/canonical/", "compile/passes"))
-        ):
+        if file.startswith(ACTORS) and depth <= DEEPEST and not file.startswith(PASSES):
             docstring = ast.get_docstring(ast.parse(Path(BELOW, file).read_text(encoding="utf-8"))) or ""
             about = re.split(r"(?<=[.:])\s+(?=[A-Z`])|\n\n", docstring, maxsplit=1)[0]
             line = f"{'  ' * depth}{file}".ljust(44) + " " + " ".join(about.split()).rstrip(".:")

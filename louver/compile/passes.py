@@ -1,14 +1,20 @@
-"""Passes: the named steps of a pipeline, and the loop that runs, verifies and dumps them."""
+"""Passes: the named steps of a pipeline, and the loop that runs, verifies and dumps them.
+
+A pipeline is a tuple of steps. A step is a pass, a tuple of steps, or the first of several ways that serves the kernel. A
+pass that cannot serve it refuses. A refusal is a value, which the state keeps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.dump import NOWHERE, Watch
+from louver.ir.refusal import Refusal
 from louver.ir.tile import FuncOp
 
 
@@ -17,9 +23,16 @@ class State:
     """A kernel between two passes.
 
     Passes rewrite `module` in place or replace it. The state of a pipeline adds fields for the results of its passes.
+
+    tile: the caller's module, from the pass `tile-ir` on.
+    refusals: of the ways that do not serve the kernel, in the order in which they were tried.
+    watch: receives the result of each pass.
     """
 
     module: ModuleOp
+    tile: ModuleOp = field(init=False)
+    refusals: tuple[Refusal, ...] = field(default=(), kw_only=True)
+    watch: Watch = field(default=NOWHERE, kw_only=True)
 
     @property
     def kernel(self) -> FuncOp:
@@ -38,11 +51,35 @@ Seen = TypeVar("Seen", bound=State, contravariant=True)
 class Pass(Generic[Seen]):
     """A step of a pipeline.
 
-    run: changes the state in place. It returns the object that a dump prints, or None for the module.
+    run: changes the state in place. It returns the object that a dump prints, or None for the module. It refuses a kernel
+    by a `Refusal`, returned or as the error of its rule.
     """
 
     name: str
     run: Callable[[Seen], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Way(Generic[Seen]):
+    """A way through a part of a pipeline.
+
+    begin: changes its own copy of the state before the steps. It may refuse, as a pass does.
+    told: the words before its refusal where another way's leads; None not to tell it; "" for a refusal that leads.
+    """
+
+    steps: Step[Seen]
+    begin: Callable[[Seen], object] = lambda state: None
+    told: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class First(Generic[Seen]):
+    """The first way that serves the kernel. If none does, the first of the refusals that may lead is the pipeline's."""
+
+    ways: Sequence[Way[Seen]]
+
+
+Step: TypeAlias = "Pass[Seen] | First[Seen] | Sequence[Step[Seen]]"
 
 
 def on_module(rewrite: Callable[[ModuleOp], None]) -> Pass[State]:
@@ -50,28 +87,84 @@ def on_module(rewrite: Callable[[ModuleOp], None]) -> Pass[State]:
     return Pass(rewrite.__name__.replace("_", "-"), lambda state: rewrite(state.module))
 
 
-def names(passes: Sequence[Pass[S]]) -> tuple[str, ...]:
+def passes_of(step: Step[S]) -> tuple[Pass[S], ...]:
+    """The passes of a step, in order. What several ways have is given once."""
+    match step:
+        case Pass():
+            return (step,)
+        case First():
+            inner = [way.steps for way in step.ways]
+        case _:
+            inner = step
+    return tuple(dict.fromkeys(found for each in inner for found in passes_of(each)))
+
+
+def names(step: Step[Any]) -> tuple[str, ...]:
     """The passes' names, in order."""
-    return tuple(each.name for each in passes)
+    return tuple(each.name for each in passes_of(step))
 
 
-def run_passes(passes: Sequence[Pass[S]], state: S, watch: Watch = NOWHERE) -> None:
-    """Runs passes in order.
+def attempt(steps: Step[S], state: S) -> S | Refusal:
+    """The state after the steps, or the refusal of the one that does not serve the kernel.
 
-    The module is verified after the last pass if any of them rewrote it. With an active watch it is verified after each
-    pass. To verify takes about as long as to run a pass. Raises the error of a pass that rejects the kernel.
+    Passes change the given state. Of several ways each has its own copy. The module is verified after the last pass of a
+    tuple, if any of its passes rewrote it. With an active watch it is verified after each pass. To verify takes about as
+    long as to run a pass.
     """
+    if isinstance(steps, First):
+        return _first(steps, state)
+    if isinstance(steps, Pass):
+        steps = (steps,)
     rewritten = False
-    for each in passes:
-        made = each.run(state)
+    for each in steps:
+        if not isinstance(each, Pass):
+            found = attempt(each, state)
+            if isinstance(found, Refusal):
+                return found
+            state = found
+            continue
+        made = _refusal_or(each.run, state)
+        if isinstance(made, Refusal):
+            return made
         rewritten |= made is None
-        if watch.active or (each is passes[-1] and rewritten):
+        if state.watch.active or (each is steps[-1] and rewritten):
             state.module.verify()
-        watch.write(each.name, state.module if made is None else made)
+        state.watch.write(each.name, state.module if made is None else made)
+    return state
+
+
+def _first(step: First[S], state: S) -> S | Refusal:
+    refused: list[tuple[str | None, Refusal]] = []
+    for way in step.ways:
+        own = copy(state)
+        begun = _refusal_or(way.begin, own)
+        found = begun if isinstance(begun, Refusal) else attempt(way.steps, own)
+        if not isinstance(found, Refusal):
+            return found
+        state.refusals = (*state.refusals, found)
+        refused.append((way.told, found))
+    leads = next(found for told, found in refused if told == "")
+    return replace(leads, beside=(*leads.beside, *((told, found) for told, found in refused if told)))
+
+
+def _refusal_or(run: Callable[[S], object], state: S) -> object:
+    """What a pass returns, or its refusal. Only here does an error become a value."""
+    try:
+        return run(state)
+    except ValueError as error:
+        return Refusal.of(error)
+
+
+def run_passes(steps: Step[S], state: S) -> S:
+    """The state after the steps, see `attempt`. Raises the error of a refusal."""
+    found = attempt(steps, state)
+    if isinstance(found, Refusal):
+        raise found.told()
+    return found
 
 
 def _copy(state: State) -> None:
-    state.module = state.module.clone()
+    state.tile, state.module = state.module, state.module.clone()
 
 
 COPY: Pass[State] = Pass("tile-ir", _copy)

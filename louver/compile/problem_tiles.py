@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.signature import Signature
-from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.formats.dtypes import byte_of, element_type
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile

@@ -1,25 +1,37 @@
-"""Reads the signature of a kernel from schedule IR."""
+"""Reads the signature of a kernel from schedule IR, and the parameters of a kernel from tile IR."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, cast
 
-from xdsl.dialects.builtin import Float32Type, ModuleOp
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IndexType, IntegerType, ModuleOp
+from xdsl.ir import Attribute
 
+from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.plan.schedule import Occupancy
 from louver.compile.signature import (
     RANGES,
+    RESERVED,
     SIZES,
     STRIDES,
     TAIL_MAP,
     ArgumentParameter,
     BoxParameter,
     Parameter,
+    ParameterType,
+    Part,
     Signature,
 )
+from louver.ir import tile
 from louver.ir.polynomial import Polynomial
+from louver.ir.refusal import unsupported
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
+from louver.ir.tile.multiples import multiples_of
+
+ARRAY_ALIGNMENT = 16
+"""The alignment of the arrays of a sparse tensor, in bytes."""
 
 
 def read_signature(module: ModuleOp) -> Signature:
@@ -83,3 +95,70 @@ def _parameter(name: str, kind: object) -> Parameter:
             return ArgumentParameter(name, name, "value", None, type_, type_)
         case _:
             raise ValueError(f"a kernel's parameter is a tensor map, a pointer, a number or a size, got {kind}")
+
+
+Group = tuple[str, Part, int | None]
+"""The origin of an argument: the user's argument, the part of it, and the dimension of that part."""
+
+
+_SIZES: tuple[Part, ...] = ("size", "stride")
+
+
+def argument_groups(function: tile.FuncOp) -> list[Group]:
+    """The origin of each argument of a kernel, before make-host-descriptors.
+
+    A descriptor's sizes and strides follow it.
+    """
+    found: list[Group] = []
+    for index, (argument, name) in enumerate(function.argument_names.items()):
+        if len(found) > index:
+            continue
+        if isinstance(argument.type, tile.DescriptorType):
+            found.append((name, "address", None))
+            for part in _SIZES:
+                for dimension in range(argument.type.block.get_num_dims()):
+                    found.append((name, part, dimension))
+        elif isinstance(argument.type, tile.PointerType):
+            found.append((name, "address", None))
+        else:
+            found.append((name, "value", None))
+    return found
+
+
+def read_parameters(function: tile.FuncOp, groups: Sequence[Group]) -> list[ArgumentParameter]:
+    """The parameters of `function` after decompose-sparse-tensors. Here it still has sparse types."""
+    found: list[ArgumentParameter] = []
+    taken: set[str] = set(RESERVED)
+
+    def add(name: str, group: Group, part: Part, type_: ParameterType, element: str, multiple: int) -> None:
+        safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)
+        safe = safe if safe[:1].isalpha() else f"arg_{safe}"
+        while safe in taken:
+            safe += "_"
+        taken.add(safe)
+        found.append(ArgumentParameter(safe, group[0], part, group[2], type_, element, multiple))
+
+    multiples = multiples_of(function)
+    for index, ((argument, name), group) in enumerate(zip(function.argument_names.items(), groups, strict=True)):
+        if not isinstance(argument.type, tile.PointerType):
+            add(name, group, group[1], _number_type(argument.type, function), str(argument.type), multiples[index])
+            continue
+        element = str(argument.type.pointee)
+        if encoding_of(argument) is None:
+            add(name, group, "address", "u64", element, multiples[index])
+        else:
+            add(name, group, "values", "u64", element, ARRAY_ALIGNMENT)
+            add(f"{name}_metadata", group, "metadata", "u64", tile.element_name(argument.type.pointee), ARRAY_ALIGNMENT)
+    return found
+
+
+def _number_type(type_: Attribute, function: tile.FuncOp) -> ParameterType:
+    match type_:
+        case IntegerType() if type_.width.data in (1, 8, 16, 32):
+            return "u32"
+        case IntegerType() | IndexType():
+            return "u64"
+        case Float32Type() | Float16Type() | BFloat16Type():
+            return "f32"
+        case _:
+            raise unsupported(f"arguments are pointers, integers, f32, f16 and bf16, not {type_}", function)

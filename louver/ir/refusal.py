@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, CallSiteLoc, FileLineColLoc, FusedLoc, NameLoc, StringAttr
@@ -47,6 +48,54 @@ class UnsupportedKernelError(ValueError):
         for note in getattr(self, "__notes__", ()):
             made.add_note(note)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a way of compiling does not serve a kernel.
+
+    rule: what is allowed; of an error without an operation, its whole message.
+    got: the text of the operation, or of the user's line once it is quoted.
+    instead: a change to the kernel that helps.
+    line: the user's "file:line:column", or None.
+    beside: refusals of the same kernel by other ways, each with the words before it.
+    error: what says it. Its traceback leads to the pass that refuses.
+    """
+
+    rule: str
+    got: str = ""
+    instead: str = ""
+    line: str | None = None
+    beside: tuple[tuple[str, Refusal], ...] = ()
+    error: ValueError = field(default_factory=ValueError, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, error: ValueError) -> Refusal:
+        """The refusal that an error says."""
+        if isinstance(error, UnsupportedKernelError):
+            return cls(error.rule, error.operation, error.advice, error.location, error=error)
+        return cls(str(error), error=error)
+
+    @classmethod
+    def because(cls, reason: str) -> Refusal:
+        """A refusal for a reason that is no operation's."""
+        return cls.of(ValueError(reason))
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+    def quoted(self, line: Callable[[str], str | None]) -> Refusal:
+        """The same refusal with the user's lines in place of operations, see `UnsupportedKernelError.quoted`."""
+        beside = tuple((words, each.quoted(line)) for words, each in self.beside)
+        error = self.error.quoted(line) if isinstance(self.error, UnsupportedKernelError) else self.error
+        return replace(Refusal.of(error), beside=beside)
+
+    def told(self) -> ValueError:
+        """The error for the user, with a note for each other way that says something else."""
+        for words, each in self.beside:
+            if str(each) != str(self):
+                self.error.add_note(f"{words}: {each}")
+        return self.error
 
 
 def unsupported(rule: str, op: Operation, advice: str = "") -> UnsupportedKernelError:

@@ -22,9 +22,8 @@ from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load
 
 if TYPE_CHECKING:
+    from louver.compile.compiled import CompiledProduct, CompiledTiles
     from louver.compile.problem_tiles import ProblemTiles
-    from louver.compile.products import CompiledProduct
-    from louver.compile.tiles import CompiledTiles
     from louver.ptx.assembler import Assembly
 
 K = TypeVar("K")
@@ -117,7 +116,7 @@ def build_record(problem: Problem, schedule: AnySchedule, target: str, why: Why 
     if the assembler spills registers or warns of lost performance.
     """
     # Imported here, because a start with a filled cache needs neither xDSL nor the assembler.
-    from louver.compile.products import compile_product
+    from louver.compile.pipeline import compile_product
     from louver.ptx.assembler import assemble
 
     if isinstance(schedule, RegisterTiles):
@@ -143,9 +142,8 @@ def assemble_tiles(
 
     machine: the target to assemble for, by default the schedule's.
     """
-    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.compiled import CompiledKernel, CompiledTiles
     from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
-    from louver.compile.tiles import CompiledTiles
     from louver.library.occupancy import with_room
 
     found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
@@ -154,7 +152,7 @@ def assemble_tiles(
         found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
     tiles = found.kernel.made
     assert isinstance(tiles, CompiledTiles)
-    by_registers = ctas_of(tiles.target, found.registers, tiles.signature.threads, tiles.ctas)
+    by_registers = ctas_of(tiles.target, found.registers, tiles.signature.threads, tiles.options.ctas)
     ctas = max(1, min(by_registers, tiles.ctas_by_shared))
     return ProblemTiles.of(problem, schedule, tiles, ctas), found.assembly
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.compile.compiled import CompiledProduct
 from louver.compile.problem_tiles import ProblemTiles
-from louver.compile.products import CompiledProduct
 from louver.compile.signature import parameter_name
 from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits

@@ -8,9 +8,9 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from louver.compile.choose_family import CompiledKernel
+from louver.compile.compiled import CompiledKernel, CompiledTiles
+from louver.compile.pipeline import compile_again
 from louver.compile.plan.register_tiles import SM_WARPS, ctas_of
-from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.ir.tile import LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
@@ -131,7 +131,7 @@ def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling])
 def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     """CTAs that may share an SM, at least two, best first. Several warp counts may give the same number."""
     warps = made.signature.threads // LANES
-    found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.ctas or each) for each in WARPS_OF_SM)
+    found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.options.ctas or each) for each in WARPS_OF_SM)
     return list(itertools.takewhile(lambda count: count > 1, found))
 
 
@@ -139,21 +139,11 @@ def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> As
     """A kernel with smaller rings, so that as many CTAs fit as its registers allow. If two CTAs still do not fit,
     operands are computed in their own step: one CTA multiplies while the other computes.
     """
-    if ctas_of(made.target, found.registers, made.signature.threads, made.ctas) <= made.ctas_by_shared:
+    if ctas_of(made.target, found.registers, made.signature.threads, made.options.ctas) <= made.ctas_by_shared:
         return found
     computes = any(isinstance(op, LocalStoreOp) for op in made.encoded.walk())
     for ahead in (True, False) if made.ctas_by_shared == 1 and computes else (True,):
-        other = compile_tiles(
-            made.tile,
-            made.target.name,
-            warps=found.warps,
-            boxes=made.boxes,
-            ctas=made.ctas,
-            registers=found.registers,
-            ahead=ahead,
-            gaps=made.gaps,
-            computed=made.computed,
-        )
+        other = compile_again(made, warps=found.warps, registers=found.registers, ahead=ahead)
         if other.ctas_by_shared > made.ctas_by_shared:
             closer = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
             if closer.assembly.clean:
@@ -165,15 +155,7 @@ def _with_warps(found: Assembled, machine: str | None) -> Assembled:
     """A kernel with twice as many warps, repeated while that reduces spills."""
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
-        made = compile_tiles(
-            made.tile,
-            made.target.name,
-            warps=2 * found.warps,
-            boxes=made.boxes,
-            ctas=made.ctas,
-            gaps=made.gaps,
-            computed=made.computed,
-        )
+        made = compile_again(made, warps=2 * found.warps)
         wider = Assembled.of(CompiledKernel(made, found.kernel.refusal), machine)
         if wider.spilled >= found.spilled:
             break

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.formats.coverage import KERNELS, kind_of
-from louver.formats.pattern import Pattern
-from louver.frontend.transposed import LENGTH, TRANSPOSED
+from louver.frontend.transposed import LENGTH
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
 from louver.library.compiled import BuiltKernel, find_loaded, load_record, record_made
@@ -30,7 +27,7 @@ from louver.user.source import TileSource
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.compiled import CompiledKernel
     from louver.library.occupancy import Assembled
 
 
@@ -129,7 +126,8 @@ def _flagged(kernel: CompiledKernel, wanted: Wanted) -> CompiledKernel:
 def _compiled(wanted: Wanted) -> CompiledKernel:
     """The kernel without a flag. Raises UnsupportedKernelError with operation and line, or ValueError with the rule."""
     # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
-    from louver.compile.choose_family import Choice, Reading, compile_kernel
+    from louver.compile.compiled import TileOptions
+    from louver.compile.pipeline import Choice, Readings, compile_kernel
     from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
@@ -142,24 +140,22 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
             found = wanted.sized.schedule(nest, target, aligned)
         return found or choose_for_nest(nest, target, aligned_output=aligned, fixed=fixed)
 
-    def readings(ones: int) -> Iterator[Reading]:
-        return (functools.partial(_tile_ir, wanted, kind) for kind in _with_fewer_ones(wanted.kind, ones))
+    def read(passed: tuple[str, ...]) -> ModuleOp:
+        kind = functools.reduce(Kind.without_one, passed, wanted.kind)
+        return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
 
     choice = Choice(
         schedule,
         wanted.target,
         fixed=tuple(fixed),
-        warps=wanted.hints.warps,
+        options=TileOptions(warps=wanted.hints.warps, boxes=wanted.variant != "tiles", ctas=wanted.ctas),
         multiples=wanted.multiples,
         apart=wanted.apart,
-        ctas=wanted.ctas,
         refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),
-        boxes=wanted.variant != "tiles",
         computed=wanted.variant == "computed",
-        only_products=not all(map(_has_tiles, dict(wanted.kind.sparse).values())),
         line=functools.partial(_line, wanted),
     )
-    return compile_kernel(readings, choice)
+    return compile_kernel(Readings(read, wanted.kind.ones), choice)
 
 
 def _line(wanted: Wanted, place: str) -> str | None:
@@ -167,28 +163,6 @@ def _line(wanted: Wanted, place: str) -> str | None:
     file, line, _ = place.rsplit(":", 2)
     passed = reached(tuple(value for _, value in wanted.kind.constexprs)).files
     return linecache.getline(file, int(line)).strip() if file in (*wanted.source.files, *passed) else None
-
-
-def _tile_ir(wanted: Wanted, kind: Kind) -> ModuleOp:
-    return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
-
-
-def _has_tiles(pattern: str) -> bool:
-    """Whether register tiles have kernels for a pattern, of any type."""
-    return kind_of(Pattern.parse(pattern.removesuffix(TRANSPOSED))) in KERNELS["register tiles"]
-
-
-def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
-    """The same call with `count` of the integers that are 1, or `EVERY_ONE`, passed at the launch."""
-    if count < 0:
-        count = len(kind.ones)
-        if not count:
-            return
-    for names in itertools.combinations(kind.ones, count):
-        changed = kind
-        for name in names:
-            changed = changed.without_one(name)
-        yield changed
 
 
 UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
@@ -207,7 +181,7 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available, without a flag. Raises as `compile_wanted`,
     and UncleanKernelError if a product spills or the assembler warns of lost performance.
     """
-    from louver.compile.products import CompiledProduct
+    from louver.compile.compiled import CompiledProduct
     from louver.library.occupancy import Assembled, with_room
 
     found = with_room(_compiled(wanted) if kernel is None else kernel, wanted.hints.warps)

@@ -41,12 +41,13 @@ def contracted_axis(source: TileSource, kind: Kind, name: str, pattern: str, tar
 def _multiplies(source: TileSource, kind: Kind, target: str) -> tuple[str, ...] | None:
     """None if the kernel has a sparse product; else the reasons why it has none."""
     # Imported here: a warm start reads kernels from disk and needs no xDSL until an argument is found.
+    from louver.compile.kernel_state import KernelState
     from louver.compile.passes import run_passes
-    from louver.compile.tiles import DECOMPOSE, TilesState
+    from louver.compile.pipeline import DECOMPOSE
     from louver.ir.tile import DotOp
 
     module = source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), target)
-    state = TilesState(module, machine(target), 0, True, None)
+    state = KernelState(module, machine(target))
     run_passes(DECOMPOSE, state)
     sparse = any(isinstance(op, DotOp) and op.sparse_index is not None for op in state.kernel.walk())
     return None if sparse else state.dense

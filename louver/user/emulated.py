@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.choose_family import CompiledKernel
+from louver.compile.compiled import CompiledKernel
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part
 from louver.emulator import GlobalMemory, Latest, Order, Report, run

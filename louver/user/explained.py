@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from louver.compile.canonical.propagate_sparsity import marked_sparse
-from louver.compile.products import CompiledProduct
-from louver.compile.tiles import CompiledTiles
+from louver.compile.compiled import CompiledProduct, CompiledTiles
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.library.demand import Demand
 from louver.library.occupancy import Assembled

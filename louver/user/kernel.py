@@ -27,7 +27,7 @@ from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
-    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.compiled import CompiledKernel
     from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
 
@@ -151,7 +151,7 @@ class JitKernel:
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
-        from louver.compile.products import CompiledProduct
+        from louver.compile.compiled import CompiledProduct
         from louver.formats.lists import describe_lists
         from louver.library.forms import as_stored, forms_of
         from louver.user.explained import reasons_of

@@ -10,9 +10,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Operation
 
+from louver.compile.compiled import CompiledTiles
 from louver.compile.decompose.multiply_kept import sparse_origins
 from louver.compile.plan.encode.unit import by_warpgroups, is_transposed, product_shape
-from louver.compile.tiles import CompiledTiles
 from louver.ir.refusal import source_location
 from louver.ir.tile import AtomicOp, DecompressOp, DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of

@@ -6,10 +6,9 @@ import functools
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile import products, tiles
+from louver.compile import pipeline
+from louver.compile.compiled import CompiledProduct, CompiledTiles
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import CompiledProduct
-from louver.compile.tiles import CompiledTiles
 from louver.frontend.problem import Problem
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
@@ -31,7 +30,7 @@ def read_copy(ttir: str) -> ModuleOp:
 @remembered
 def compiled_product(problem: Problem, schedule: Schedule) -> CompiledProduct:
     """`compile_product`."""
-    return products.compile_product(problem, schedule)
+    return pipeline.compile_product(problem, schedule)
 
 
 @remembered
@@ -39,10 +38,10 @@ def compiled_tiles(
     text: str, *, warps: int | None = None, boxes: bool = True, ctas: int | None = None
 ) -> CompiledTiles:
     """`compile_tiles` of a text of tile IR."""
-    return tiles.compile_tiles(parse_ir(text), warps=warps, boxes=boxes, ctas=ctas)
+    return pipeline.compile_tiles(parse_ir(text), warps=warps, boxes=boxes, ctas=ctas)
 
 
 @remembered
 def compiled_ttir(text: str, warps: int | None = None) -> CompiledTiles:
     """`compile_tiles` of a text of Triton's."""
-    return tiles.compile_tiles(_read(text), warps=warps)
+    return pipeline.compile_tiles(_read(text), warps=warps)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from louver.compile.compiled import CompiledTiles
 from louver.compile.lower.tiles import lower_tiles, place_shared
+from louver.compile.read_signature import argument_groups, read_parameters
 from louver.compile.signature import Signature
-from louver.compile.tiles import CompiledTiles, argument_groups, read_parameters
 from louver.ir.context import parse_ir
 from louver.ir.tile.encodings import Encoding
 from louver.isa.targets import target

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from louver.compile.choose_family import CompiledKernel
+from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.signature import ARRAYS, ArgumentParameter
-from louver.compile.tiles import CompiledTiles
 from louver.formats.tensor import SparseTensor
 from louver.isa.instruction import LANES
 from louver.library.bind import bind_arguments, packed

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.compile.tiles import CompiledTiles
+from louver.compile.compiled import CompiledTiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.ptx.module import Kernel, Module

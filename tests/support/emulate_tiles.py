@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.compile.compiled import CompiledTiles
 from louver.compile.signature import ARRAYS, ArgumentParameter
-from louver.compile.tiles import CompiledTiles
 from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
 from louver.library.bind import bind_arguments

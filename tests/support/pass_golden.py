@@ -6,14 +6,14 @@ import difflib
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile import tiles
+from louver.compile import pipeline
 from louver.compile.canonical.canonicalize import CANONICAL
-from louver.compile.passes import Pass, State
+from louver.compile.passes import Pass, State, passes_of
 from support.compiled import read_copy
 from support.golden import Golden
 from support.triton.cases import kept
 
-TILES = [each for each in tiles.PASSES if each.name in ("shape-loads", "fold-sums", "join-choices")]
+TILES = [each for each in passes_of(pipeline.TILES) if each.name in ("shape-loads", "fold-sums", "join-choices")]
 """Passes of register tiles that rewrite kernels into such forms too."""
 
 PASSES: dict[str, Pass[State]] = {each.name: each for each in (*CANONICAL, *TILES)}

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from louver.compile.compiled import CompiledTiles, TileOptions
+from louver.compile.kernel_state import KernelState
 from louver.compile.passes import run_passes
+from louver.compile.pipeline import DECOMPOSE, DESCRIBE, compile_tiles
 from louver.compile.signature import BoxParameter
-from louver.compile.tiles import DECOMPOSE, DESCRIBE, CompiledTiles, TilesState, compile_tiles
 from louver.ir.interpret import program, run_kernel
 from louver.ir.interpret.program import Program
 from louver.ir.interpret.values import Memory, Pointers, Value
@@ -52,7 +54,7 @@ class Described:
 
     @classmethod
     def of(cls, module: ModuleOp) -> Described:
-        state = TilesState(module, target("sm_90a"), 4, True, None)
+        state = KernelState(module, target("sm_90a"), options=TileOptions(warps=4))
         run_passes((*DECOMPOSE, *DESCRIBE[:DESCRIBED]), state)
         arguments = state.kernel.body.block.args
         return cls(state.module, dict(zip(arguments[len(arguments) - len(state.maps) :], state.maps, strict=True)))

@@ -6,9 +6,9 @@ import functools
 from typing import cast
 
 from louver.cli.commands.kernel_levels import Source
-from louver.compile.choose_family import CompiledKernel
+from louver.compile.compiled import CompiledKernel, CompiledProduct
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.register_tiles import AnySchedule
-from louver.compile.products import CompiledProduct, compile_product
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine

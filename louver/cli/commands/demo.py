@@ -20,7 +20,7 @@ from louver.cli.commands.demo_products import bias_of, check_products, compile_s
 from louver.cli.commands.demo_report import DTYPE, PLOT, Report
 from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
 from louver.cli.commands.notes import note, track
-from louver.compile.products import CompiledProduct
+from louver.compile.compiled import CompiledProduct
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.compress import compress
 from louver.formats.dtypes import element_type

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import louver
 from louver.cli.commands.compile import compile_for
 from louver.cli.commands.notes import note
-from louver.compile.products import CompiledProduct, ProductLevel
+from louver.compile.compiled import CompiledProduct, ProductLevel
 from louver.formats.regular import Target
 from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor

@@ -10,10 +10,8 @@ from typing import Any, cast
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.canonical.canonicalize import canonicalize
-from louver.compile.choose_family import CompiledKernel
+from louver.compile.compiled import CompiledKernel, CompiledProduct, ProductLevel, TileLevel
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
-from louver.compile.products import CompiledProduct, ProductLevel
-from louver.compile.tiles import TileLevel
 from louver.library.reasons import Reasons
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from louver.cli.commands.compile import compile_for, parse_sizes
+from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.schedule import FIELDS
-from louver.compile.products import compile_tile_ir
 from louver.formats.regular import Target
 from louver.isa.targets import SM_90A
 from louver.measure.report.schedule_plot import Life, draw_schedule

@@ -11,9 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.cli.commands.kernel_levels import Source
 from louver.cli.page.source import SourceLine, user_lines
-from louver.compile.choose_family import CompiledKernel
-from louver.compile.products import CompiledProduct, compile_tile_ir
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles
+from louver.compile.pipeline import compile_again, compile_tile_ir
 from louver.frontend.ttir.locations import resolve_locations
 from louver.ir.places import adopt_places, number_places, text_places
 from louver.ir.tile.aliases import text_with_aliases
@@ -126,18 +125,7 @@ def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recor
     if isinstance(made, CompiledProduct):
         return recorder, compile_tile_ir(tile, made.schedule, made.target.name, watch=recorder)
     warps = made.signature.threads // LANES
-    again = compile_tiles(
-        tile,
-        made.target.name,
-        warps=warps,
-        boxes=made.boxes,
-        ctas=made.ctas,
-        registers=made.registers,
-        ahead=made.ahead,
-        gaps=made.gaps,
-        computed=made.computed,
-        watch=recorder,
-    )
+    again = compile_again(replace(made, tile=tile), watch=recorder, warps=warps)
     return recorder, again.with_ctas(made.kernel.min_ctas)
 
 

@@ -6,7 +6,7 @@ the dot. The dot has the metadata as its third operand, and `sparseIndex` says w
 a tensor with half the columns. Metadata is i16, with one row for 16 rows. `ir/tile/metadata.py` has its shape, and the
 place of each word of `isa/prepack.py` in it.
 
-Register tiles are lowered from this form (`compile/tiles.py`). Products are read with sparse types, in which an operand
+Register tiles are lowered from this form (`compile/pipeline.py`). Products are read with sparse types, in which an operand
 is a single value. `louver compile --emit decomposed` prints the result. docs/sparse-operands.md has more.
 """
 

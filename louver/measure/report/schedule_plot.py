@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from louver.compile.check.timeline import Lengths, Span, timeline
+from louver.compile.compiled import CompiledProduct
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import CompiledProduct
 from louver.ir.sched import ops
 from louver.measure.report.svg import EDGE, INK, MUTED, PAPER, Drawing, text_width
 

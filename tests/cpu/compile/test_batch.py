@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.compile.signature import Signature
 from louver.frontend import problem as problems
 from louver.frontend.builder import build_tile_ir

@@ -13,8 +13,8 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.integers import literal
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
+from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_tile_ir
 from louver.frontend.ttir import read_ttir
 from louver.ir.arith import ExtSIOp
 from louver.ir.context import parse_ir

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from xdsl.dialects.builtin import StringAttr
 
-from louver.compile import tiles as compile_tiles
-from louver.compile.choose_family import Choice, compile_kernel, only
+from louver.compile.compiled import CompiledProduct
 from louver.compile.dump import Dump
 from louver.compile.passes import names
-from louver.compile.products import PASSES, CompiledProduct, compile_tile_ir
+from louver.compile.pipeline import PRODUCT, TILES, Choice, Readings, compile_kernel, compile_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp
 from support.compiled import read_copy
@@ -32,7 +31,7 @@ def test_every_pass_writes_a_file_of_its_name_and_number(tmp_path: Path, monkeyp
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("grouped_pointers-")
     files = sorted(folder.iterdir())
-    assert [file.stem for file in files] == [f"{number:02}-{name}" for number, name in enumerate(names(PASSES))]
+    assert [file.stem for file in files] == [f"{number:02}-{name}" for number, name in enumerate(names(PRODUCT))]
     assert files[-1].read_text(encoding="utf-8").rstrip() == product.ptx.rstrip()
     texts = {file.stem[3:]: file.read_text(encoding="utf-8") for file in files}
     assert "#tt.sparse" not in texts["tile-ir"] and "#tt.sparse" in texts["propagate-sparsity"]
@@ -60,7 +59,7 @@ def test_a_refused_kernel_leaves_what_was_made_before(tmp_path: Path, monkeypatc
         compile_tile_ir(module, SCHEDULE)
     (folder,) = tmp_path.iterdir()
     found = [file.stem[3:] for file in sorted(folder.iterdir())]
-    assert found and found == list(names(PASSES)[: len(found)]) and "read-nest" not in found
+    assert found and found == list(names(PRODUCT)[: len(found)]) and "read-nest" not in found
 
 
 def test_nothing_is_written_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,17 +74,17 @@ def test_dumping_again_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.
     for _ in range(2):
         compiled("made_descriptors")
     (folder,) = (tmp_path / "new").iterdir()
-    assert len(list(folder.iterdir())) == len(PASSES)
+    assert len(list(folder.iterdir())) == len(names(PRODUCT))
 
 
 def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOUVER_DUMP", str(tmp_path))
-    made = compile_kernel(only(lambda: read_copy(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
+    made = compile_kernel(Readings(lambda passed: read_copy(kept_tiles("two_dots"))), Choice(lambda _: SCHEDULE)).made
     (folder,) = tmp_path.iterdir()
     files = sorted(file.name for file in folder.iterdir())
     tiles = [file for file in files if file.startswith("tiles-")]
     assert [file.rpartition(".")[0] for file in tiles] == [
-        f"tiles-{number:02}-{name}" for number, name in enumerate(names(compile_tiles.PASSES))
+        f"tiles-{number:02}-{name}" for number, name in enumerate(names(TILES))
     ]
     assert files[0] == "00-tile-ir.mlir" and "lower-to-ptx" not in "".join(files)
     assert (folder / tiles[-1]).read_text(encoding="utf-8").rstrip() == made.ptx.rstrip()

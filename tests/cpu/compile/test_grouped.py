@@ -11,8 +11,9 @@ from xdsl.utils.exceptions import VerifyException
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.check.check import check_protocol
 from louver.compile.check.refuse import ProtocolError
+from louver.compile.compiled import CompiledProduct
+from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.nest import read_nest
-from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.product import Batch, EntryIndex, LoadVector, ProductNest, walk

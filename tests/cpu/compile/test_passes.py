@@ -10,11 +10,12 @@ from xdsl.dialects.builtin import i32, i64
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
-from louver.compile import products, tiles
+from louver.compile import pipeline
 from louver.compile.canonical import canonicalize
 from louver.compile.dump import Dump
-from louver.compile.passes import COPY, Pass, State, names, run_passes
+from louver.compile.passes import COPY, First, Pass, State, Way, attempt, names, passes_of, run_passes
 from louver.ir.context import parse_ir
+from louver.ir.refusal import Refusal, UnsupportedKernelError
 from support.golden import ROOT
 from support.pass_golden import PASSES as PASSES_OF_MODULES
 
@@ -57,7 +58,7 @@ def test_while_dumping_the_pass_that_breaks_a_module_is_found(tmp_path: Path) ->
     passes = (COPY, BREAKS, MENDS)
     run_passes(passes, State(parse_ir(TEXT)))
     with pytest.raises(VerifyException):
-        run_passes(passes, State(parse_ir(TEXT)), Dump(tmp_path, names(passes)))
+        run_passes(passes, State(parse_ir(TEXT), watch=Dump(tmp_path, names(passes))))
     assert [each.name for each in tmp_path.iterdir()] == ["00-tile-ir.mlir"]
 
 
@@ -69,7 +70,7 @@ def test_the_given_module_stays() -> None:
 
 
 def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
-    shared = [each for each in tiles.PASSES if each in products.PASSES]
+    shared = [each for each in passes_of(pipeline.TILES) if each in passes_of(pipeline.PRODUCT)]
     assert names(shared) == (
         "tile-ir",
         "count-loops",
@@ -79,8 +80,77 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "make-host-descriptors",
         "turn-across",
     )
-    for passes in (products.PASSES, tiles.PASSES, canonicalize.CANONICAL):
-        assert len(set(names(passes))) == len(passes)
+    for passes in (pipeline.PRODUCT, pipeline.TILES, canonicalize.CANONICAL):
+        assert len(set(names(passes))) == len(passes_of(passes))
+
+
+def _refuses(rule: str, *, by_value: bool = False) -> Pass[State]:
+    """A pass that erases what the module holds and then refuses it."""
+    error = UnsupportedKernelError(rule, "op", "kernel.py:3:5", "write it otherwise")
+
+    def run(state: State) -> Refusal:
+        state.kernel.detach()
+        if by_value:
+            return Refusal.of(error)
+        raise error
+
+    return Pass(rule, run)
+
+
+NOTHING: Pass[State] = Pass("nothing", lambda state: "seen")
+
+
+@pytest.mark.parametrize("by_value", [True, False])
+def test_a_refusal_is_a_value_with_the_rule_and_the_line(by_value: bool) -> None:
+    found = attempt((COPY, _refuses("no a", by_value=by_value), NOTHING), State(parse_ir(TEXT)))
+    assert found == Refusal("no a", "op", "write it otherwise", "kernel.py:3:5")
+    assert str(found.quoted(lambda place: f"the text of {place}")) == (
+        "no a, got at kernel.py:3:5: the text of kernel.py:3:5: write it otherwise"
+    )
+    with pytest.raises(AttributeError):
+        found.rule = "another"  # type: ignore[misc]
+
+
+def test_a_refusal_without_an_operation_has_its_whole_message() -> None:
+    assert Refusal.because("sizes are 1, got 2") == Refusal("sizes are 1, got 2")
+    assert str(Refusal.because("sizes are 1, got 2").quoted(lambda place: "x")) == "sizes are 1, got 2"
+
+
+def test_the_first_way_that_serves_is_taken_and_the_reasons_are_kept() -> None:
+    state = State(parse_ir(TEXT))
+    ways = First((Way((COPY, _refuses("no a"))), Way(_refuses("no b", by_value=True)), Way((COPY, NOTHING))))
+    found = attempt((NOTHING, ways, NOTHING), state)
+    assert isinstance(found, State) and found.tile is not found.module
+    assert [each.rule for each in found.refusals] == ["no a", "no b"]
+
+
+def test_each_way_begins_with_its_own_copy_of_the_state() -> None:
+    state, seen = State(parse_ir(TEXT)), list[int]()
+
+    def begin(own: State) -> None:
+        seen.append(len(own.refusals))
+        own.module = own.module.clone()
+
+    found = run_passes(First((Way(_refuses("no a"), begin), Way(NOTHING, begin))), state)
+    assert seen == [0, 1] and found.module is not state.module and str(state.module) == str(parse_ir(TEXT))
+
+
+def test_of_refused_ways_one_leads_and_others_are_told_beside_it() -> None:
+    ways = First(
+        (
+            Way((COPY, _refuses("no a")), told="As a it is refused too"),
+            Way((COPY, _refuses("no b")), told=None),
+            Way((COPY, _refuses("no c"))),
+            Way((COPY, _refuses("no c")), told="As the same"),
+            Way(NOTHING, lambda state: Refusal.because("it is not for d")),
+        )
+    )
+    with pytest.raises(
+        UnsupportedKernelError, match=r"^no c, got at kernel.py:3:5: op: write it otherwise\n"
+    ) as caught:
+        run_passes((NOTHING, ways, NOTHING), State(parse_ir(TEXT)))
+    (note,) = caught.value.__notes__
+    assert note == "As a it is refused too: no a, got at kernel.py:3:5: op: write it otherwise"
 
 
 def test_a_module_of_two_kernels_is_refused() -> None:

@@ -581,7 +581,7 @@ def test_memory_is_assigned_before_the_check() -> None:
 
 
 def test_pipeline_runs_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    from louver.compile import products as pipeline
+    from louver.compile import pipeline
 
     seen: list[ModuleOp] = []
     monkeypatch.setattr(pipeline, "check_protocol", seen.append)

@@ -17,8 +17,8 @@ from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.canonical.fold_sums import add_in_place
 from louver.compile.canonical.join_tails import join_tails
 from louver.compile.canonical.roll_sums import roll_sums
+from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.nest import read_nest
-from louver.compile.products import compile_tile_ir
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.frontend.ttir import read_ttir

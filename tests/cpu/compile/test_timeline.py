@@ -7,8 +7,8 @@ import functools
 import pytest
 
 from louver.compile.check.timeline import Lengths, Span, timeline
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.frontend.problem import Problem
 from louver.ir.sched import ops
 

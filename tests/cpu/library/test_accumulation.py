@@ -9,9 +9,9 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.generate.generate import generate
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule, accumulator_registers
-from louver.compile.products import compile_product
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir

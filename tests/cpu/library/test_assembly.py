@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 import louver.ptx.assembler as assembler
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
 from louver.ir.plain import from_json, to_json

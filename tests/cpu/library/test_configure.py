@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.products import compile_product
+from louver.compile.pipeline import compile_product
 from louver.formats.coverage import KERNELS, Operation, has_kernels, kind_of, table, without_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule, register_split
-from louver.compile.products import compile_product
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.products import compile_product
+from louver.compile.pipeline import compile_product
 from louver.compile.signature import parameter_name
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A

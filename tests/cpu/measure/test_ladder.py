@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from louver.cli.commands import ladder as command
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose, deepest

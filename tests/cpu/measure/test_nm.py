@@ -14,8 +14,8 @@ from click.testing import CliRunner
 import louver
 from louver.cli import app
 from louver.cli.commands import nm as command
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.isa.targets import SM_90A

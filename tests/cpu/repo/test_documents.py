@@ -12,7 +12,7 @@ import pytest
 
 import louver
 import passes_table
-from louver.compile import products, tiles
+from louver.compile import pipeline
 from louver.compile.passes import names
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -144,7 +144,7 @@ def test_documents_are_short() -> None:
 def test_a_pass_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     found = passes_table.summaries()
     assert found["count-loops"][1] == "compile/canonical/count_loops.py"
-    everywhere = {name for passes in (products.PASSES, tiles.PASSES) for name in names(passes)} - {"tile-ir"}
+    everywhere = {name for passes in (pipeline.PRODUCT, pipeline.TILES) for name in names(passes)} - {"tile-ir"}
     assert everywhere <= found.keys(), "the docstring of a pass begins with its name"
     monkeypatch.setattr(passes_table, "summaries", dict)
     with pytest.raises(ValueError, match=r"begins with its name, got none for count-loops"):

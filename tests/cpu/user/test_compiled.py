@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile import choose_family
+from louver.compile import pipeline
+from louver.compile.passes import Pass
 from louver.library.compiled import _loaded
 from louver.ptx import assembler
 from louver.runtime.cache import KernelCache
@@ -37,20 +38,20 @@ def kernels(tmp_path: Path) -> KernelCache:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The functions that were called of those that compile, in order."""
+    """The families that were tried, and the assemblies, in order."""
     made: list[str] = []
-    for module, name in (
-        (choose_family, "compile_tile_ir"),
-        (choose_family, "compile_tiles"),
-        (assembler, "Assembling"),
-    ):
-        real: Any = getattr(module, name)
 
-        def counted(*args: Any, name: str = name, real: Any = real, **more: Any) -> Any:
+    def counted(name: str, real: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
             made.append(name)
             return real(*args, **more)
 
-        monkeypatch.setattr(module, name, counted)
+        return call
+
+    for family in ("PRODUCT", "TILES"):
+        steps = getattr(pipeline, family)
+        monkeypatch.setattr(pipeline, family, (Pass(family, counted(family, lambda state: "begun")), steps))
+    monkeypatch.setattr(assembler, "Assembling", counted("Assembling", assembler.Assembling))
     yield made
 
 
@@ -70,7 +71,7 @@ def s(rng: np.random.Generator) -> louver.SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
 
 
-ONCE_TILES = ["compile_tile_ir", "compile_tiles", "Assembling"]
+ONCE_TILES = ["PRODUCT", "TILES", "Assembling"]
 
 
 def test_the_first_call_of_what_is_no_product_compiles_once(gpu: FakeGpu, torch: FakeTorch, steps: list[str]) -> None:
@@ -127,7 +128,7 @@ def test_a_product_is_one_kernel_whatever_is_aligned(
     source = kept_source("made_descriptors")
     kernel, known = JitKernel(source, Hints()), product_arguments(s)
     kernel[GRID](**known)
-    once = ["compile_tile_ir", "Assembling"]
+    once = ["PRODUCT", "Assembling"]
     assert steps == once and len(source.asked) == 1
     fewer = known | {"M": 200 - 7, "a": louver.compress(s.dense()[:-7], "2:4")}
     kernel[GRID](**fewer)
@@ -145,7 +146,7 @@ def test_an_emulated_product_compiles_once(steps: list[str], s: louver.SparseTen
     kernel = kept_kernel("made_descriptors")
     kernel.emulate[GRID](**known)
     assert kernel.explain(**known | {"M": 193}).family == "product"
-    assert steps == ["compile_tile_ir", "Assembling"], "the emulator needs no assembler"
+    assert steps == ["PRODUCT", "Assembling"], "the emulator needs no assembler"
 
 
 def wanted(source: KeptSource, s: louver.SparseTensor, **hints: Any) -> Wanted:

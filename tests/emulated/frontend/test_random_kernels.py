@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_tile_ir
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.library.emulate import emulate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.products import CompiledProduct
+from louver.compile.compiled import CompiledProduct
 from louver.emulator import Seeded
 from louver.library.emulate import emulate
 from support.triton.cases import CASES

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import ELEMENT_TYPES, element_type
 from louver.formats.lists import GatheredRows, gathered_rows, picks

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from louver import compress, prune
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.problem import Problem
 from louver.library.emulate import emulate

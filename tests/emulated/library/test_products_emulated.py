@@ -9,8 +9,8 @@ import pytest
 
 from louver.compile.lower.products.kernel import _RULES
 from louver.compile.lower.products.state import Lowering
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded, UninitialisedError
 from louver.frontend.problem import Problem
 from louver.ir.sched.staged import RowsLeftOp

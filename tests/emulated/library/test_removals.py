@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.compiled import CompiledProduct
 from louver.compile.plan.schedule import Schedule, gathers
-from louver.compile.products import CompiledProduct
 from louver.emulator import Order
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern

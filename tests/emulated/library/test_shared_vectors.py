@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule, list_rows
-from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.compress import from_indices
 from louver.formats.dtypes import element_type

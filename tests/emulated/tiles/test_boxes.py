@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.encode.live_sums import most_sums
-from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir

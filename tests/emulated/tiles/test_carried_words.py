@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.isa.move import Move

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tiles import compile_tiles
+from louver.compile.pipeline import compile_tiles
 from louver.ir.context import parse_ir
 from louver.ptx.assembler import assemble
 from support.dot_loops import DotLoop

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile import tiles as pipeline
+from louver.compile import pipeline
 from louver.compile.plan.encode import assign_encodings
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.emulator import Seeded

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from louver.compile.tiles import CompiledTiles
+from louver.compile.compiled import CompiledTiles
 from louver.emulator import Seeded
 from support.emulate_tiles import emulate_tiles
 from support.random_access import Launch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from louver.compile.tiles import compile_tiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel

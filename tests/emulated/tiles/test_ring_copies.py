@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile import tiles as pipeline
+from louver.compile import pipeline
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.register_tiles import MOST_SLOTS
-from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir

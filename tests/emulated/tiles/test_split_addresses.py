@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.tiles import compile_tiles
 from louver.ir.context import parse_ir
 from louver.ptx.assembler import assemble
 from support.compiled import compiled_ttir

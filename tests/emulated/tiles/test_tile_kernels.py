@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity
-from louver.compile.tiles import CompiledTiles
+from louver.compile.compiled import CompiledTiles
 from louver.emulator import Seeded
 from louver.ir.interpret import run_kernel
 from louver.ptx.assembler import assemble

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Latest, Order
 from louver.ir.context import parse_ir

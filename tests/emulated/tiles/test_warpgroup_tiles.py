@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from xdsl.dialects import scf
 
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir

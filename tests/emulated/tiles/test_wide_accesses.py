@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tiles import compile_tiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.conditions import SparseView

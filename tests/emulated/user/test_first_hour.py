@@ -89,7 +89,7 @@ def test_each_argument_has_its_own_value(
 
 @pytest.mark.parametrize("rows", [64, 32], ids=["product", "tiles"])
 def test_names_that_neither_xdsl_nor_ptx_has(rows: int, kernels: Any, rng: np.random.Generator) -> None:
-    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.compiled import CompiledKernel
     from louver.ptx.assembler import assemble
 
     kernel = louver.jit(kernels.foreign_names)

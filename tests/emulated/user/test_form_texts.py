@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from louver.compile.tiles import CompiledTiles, TileLevel
+from louver.compile.compiled import CompiledTiles, TileLevel
 from louver.measure.forms import Form, bind
 from louver.user.arguments import bind as bind_call
 from louver.user.arguments import classify

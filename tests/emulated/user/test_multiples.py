@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledKernel, CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
@@ -153,7 +153,9 @@ def test_rings_shrink_where_registers_let_two_ctas_share_an_sm(scaled: bool) -> 
     assert isinstance(shared, CompiledTiles)
     assert shared.ctas_by_shared == 2
     # The page of a kernel compiles it again by what the kernel says of itself.
-    again = compile_tiles(tile, warps=8, ctas=shared.ctas, registers=shared.registers, ahead=shared.ahead)
+    again = compile_tiles(
+        tile, warps=8, ctas=shared.options.ctas, registers=shared.options.registers, ahead=shared.options.ahead
+    )
     assert again.with_ctas(shared.kernel.min_ctas).ptx == shared.ptx
 
 

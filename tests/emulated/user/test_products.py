@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.products import CompiledProduct
+from louver.compile.compiled import CompiledProduct
 from louver.measure.forms import Form, bind
 from louver.user.bind_product import bind_product
 from louver.user.checked_call import PartError

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.tiles import compile_tiles
+from louver.compile.pipeline import compile_tiles
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.user.emulated import EmulatedMemory

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.compile.compiled import CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.formats.dtypes import element_type
 from louver.ir.context import parse_ir
 from louver.isa.convert import Fp8PairFromF32

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from louver.compile.tiles import CompiledTiles
+from louver.compile.compiled import CompiledTiles
 from louver.runtime.device import Device, current_device
 from support.device_tiles import launch_tiles
 from support.random_access import Launch

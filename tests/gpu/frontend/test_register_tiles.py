@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.compile import tiles as pipeline
+from louver.compile import pipeline
+from louver.compile.compiled import MAX_WARPS, CompiledTiles
+from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.runtime.device import Device, current_device

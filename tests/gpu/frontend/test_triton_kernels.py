@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.compile.products import CompiledProduct
+from louver.compile.compiled import CompiledProduct
 from louver.formats.dtypes import element_type
 from louver.library.compiled import BuiltKernel, load_record, record_made
 from louver.library.fused import Bound

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.compile.compiled import CompiledProduct
+from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.schedule import Schedule, steps_of
-from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.library.numerics import accumulation, compare

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from louver.compile.canonical.canonicalize import CANONICAL, canonicalize
-from louver.compile.choose_family import Choice, compile_kernel, only
+from louver.compile.compiled import CompiledTiles
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.passes import State, names, run_passes
+from louver.compile.pipeline import Choice, Readings, compile_kernel
 from louver.compile.plan.nest import adds_up, read_nest
 from louver.compile.plan.schedule import Schedule
-from louver.compile.tiles import CompiledTiles
 from louver.frontend.ttir import read_ttir
 from louver.ir.conditions import Split
 from louver.ir.interpret import run_kernel
@@ -105,7 +105,7 @@ def test_what_is_refused_runs_by_register_tiles() -> None:
     """A bound of the sum is none of its parts: each program computes its own."""
     text = changed_text("split_chunks", (r"arith.mulf %total(\w*), ", r"arith.maximumf %total\1, "))
     made = compile_kernel(
-        only(lambda: read_ttir(text)), Choice(lambda nest: Schedule.of(tile_m=128, tile_n=64, tile_k=64))
+        Readings(lambda passed: read_ttir(text)), Choice(lambda nest: Schedule.of(tile_m=128, tile_n=64, tile_k=64))
     )
     assert isinstance(made.made, CompiledTiles) and "programs that share K" in str(made.refusal)
 

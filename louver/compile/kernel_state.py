@@ -1,0 +1,76 @@
+"""The state of a kernel between two passes of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ModuleOp
+
+from louver.compile.compiled import CompiledProduct, CompiledTiles, TileOptions
+from louver.compile.lower.tiles.state import Rooms
+from louver.compile.passes import State
+from louver.compile.plan.register_tiles import MOST_SLOTS
+from louver.compile.plan.schedule import Schedule
+from louver.compile.read_signature import Group
+from louver.compile.signature import ArgumentParameter, BoxParameter
+from louver.ir.conditions import DenseView, SparseView
+from louver.ir.product import ProductNest
+from louver.ir.tile.multiples import has_known_addresses
+from louver.isa.targets import Target
+
+
+@dataclass(slots=True)
+class KernelState(State):
+    """A kernel between two passes, and the results of the passes that ran.
+
+    choose: chooses the schedule of a product.
+    options: options of register tiles.
+    nest: what a product computes.
+    schedule: the way in which it does.
+    warps: warps of a CTA; 0 until `choose-warps` runs.
+    computed: sparse arguments whose tiles are addressed at run time.
+    pieces: for each of them, the bytes of values that are neighbours.
+    undescribed: why its tiles cannot be described; "" if they can.
+    staged: whether operands pass through shared memory.
+    slots: slots of the ring that copies fill; 0 for no ring.
+    arguments: the origin of each argument.
+    parameters: parameters of the launch.
+    views, dense_views: views of sparse and of dense tensors that the launch checks.
+    dense: why dots of sparse tiles are dense products.
+    decomposed: the kernel without sparse types.
+    maps: tensor maps that box copies need.
+    ring_rooms: bytes of shared memory that rings may take, best first.
+    made: the compiled kernel.
+    """
+
+    target: Target
+    choose: Callable[[ProductNest], Schedule] | None = None
+    options: TileOptions = field(default_factory=TileOptions)
+    nest: ProductNest = field(init=False)
+    schedule: Schedule = field(init=False)
+    warps: int = 0
+    computed: frozenset[str] = frozenset()
+    pieces: Mapping[str, int] = field(default_factory=dict[str, int])
+    undescribed: str = ""
+    staged: bool = True
+    slots: int = MOST_SLOTS
+    arguments: Sequence[Group] = ()
+    parameters: tuple[ArgumentParameter, ...] = ()
+    views: tuple[SparseView, ...] = ()
+    dense_views: tuple[DenseView, ...] = ()
+    dense: tuple[str, ...] = ()
+    decomposed: ModuleOp = field(init=False)
+    maps: tuple[BoxParameter, ...] = ()
+    ring_rooms: tuple[int, ...] = ()
+    rooms: Rooms = field(init=False)
+    made: CompiledProduct | CompiledTiles = field(init=False)
+
+    @property
+    def wide(self) -> bool:
+        """Whether neighbouring elements are moved together.
+
+        An element that is moved alone takes a whole register. Then no registers remain for values that could stay there
+        during a loop.
+        """
+        return self.staged and has_known_addresses(self.kernel)

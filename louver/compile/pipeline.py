@@ -1,0 +1,532 @@
+"""The pipeline: one list of passes that lowers a kernel from tile IR to PTX.
+
+A kernel is a warpgroup product if it can be one (`PRODUCT`). Any other is of register tiles (`TILES`), of which each tile
+has an encoding that says which lane and register hold which element. Examples are small tiles, several dots, operands
+that change before a dot, reductions, branches and atomic sums.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.transforms.common_subexpression_elimination import cse
+
+from louver.analysis.sizes_of_one import Ones
+from louver.compile.canonical.canonicalize import (
+    CANONICAL,
+    COUNT_LOOPS,
+    DROP_ASSUMPTIONS,
+    JOIN_EQUAL_INTEGERS,
+    MAKE_HOST_DESCRIPTORS,
+    PROPAGATE_SPARSITY,
+    TURN_ACROSS,
+)
+from louver.compile.canonical.fold_sums import fold_sums
+from louver.compile.canonical.join_choices import join_choices
+from louver.compile.canonical.propagate_sparsity import marked_sparse
+from louver.compile.canonical.shape_loads import shape_loads
+from louver.compile.check.check import check_protocol
+from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles, TileOptions
+from louver.compile.condition_attributes import conditions
+from louver.compile.decompose.address_sparse_tiles import address_sparse_tiles
+from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
+from louver.compile.decompose.dense_views import read_dense_views
+from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
+from louver.compile.decompose.expand_blocks import expand_blocks
+from louver.compile.decompose.multiply_kept import multiply_kept
+from louver.compile.decompose.sparse_views import read_views
+from louver.compile.dump import NOWHERE, Dump, Watch
+from louver.compile.generate.assign import assign_shared_memory
+from louver.compile.generate.generate import generate
+from louver.compile.kernel_state import KernelState
+from louver.compile.lower.products import lower
+from louver.compile.lower.tiles import lower_tiles, place_shared
+from louver.compile.lower.tiles.rotate import rotate_loops
+from louver.compile.lower.tiles.shared_memory import shared_peak
+from louver.compile.passes import COPY, First, Pass, State, Step, Way, attempt, names, on_module, run_passes
+from louver.compile.plan.encode import assign_encodings, choose_warps
+from louver.compile.plan.encode.exchange_plan import Means
+from louver.compile.plan.encode.live_sums import most_sums
+from louver.compile.plan.feeds.chunks import find_chunks
+from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
+from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
+from louver.compile.plan.feeds.make_ahead import make_ahead
+from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
+from louver.compile.plan.feeds.ring_copies import ring_copies
+from louver.compile.plan.feeds.sink_conversions import sink_conversions
+from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.plan.nest import read_nest
+from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas_of
+from louver.compile.plan.schedule import Schedule
+from louver.compile.read_signature import Group, argument_groups, read_parameters, read_signature
+from louver.compile.rewrite.join_remainders import join_remainders
+from louver.compile.signature import Part, Signature, with_tails
+from louver.formats.pattern import Pattern
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.problem import Problem, Tile
+from louver.ir.product import ProductNest
+from louver.ir.refusal import Refusal
+from louver.ir.tile import PointerType, element_name
+from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_multiples
+from louver.isa.instruction import LANES
+from louver.isa.targets import target
+from louver.ptx.printer import print_module
+
+
+def _read_nest(state: KernelState) -> object:
+    """read-nest: reads loads, dot, epilogue and store as a product nest."""
+    state.nest = read_nest(state.module)
+    return state.nest
+
+
+def _choose_schedule(state: KernelState) -> object:
+    """choose-schedule: takes the caller's schedule for the nest."""
+    assert state.choose is not None
+    state.schedule = state.choose(state.nest)
+    return state.schedule
+
+
+def _generate(state: KernelState) -> None:
+    """generate-schedule: writes schedule IR of the nest: roles, rings, barriers, copies, products."""
+    state.module = generate(state.nest, state.schedule, state.target)
+
+
+def _lower(state: KernelState) -> object:
+    """lower-to-ptx: lowers each operation of schedule IR to PTX, and prints the module."""
+    lowered = lower(state.module, state.target.name)
+    state.made = CompiledProduct(
+        state.schedule,
+        state.target,
+        state.tile,
+        state.nest,
+        state.module,
+        lowered,
+        print_module(lowered),
+        read_signature(state.module),
+    )
+    return state.made.ptx
+
+
+def _read_arguments(state: KernelState) -> object:
+    """read-arguments: records the arguments as the user passes them."""
+    state.arguments = argument_groups(state.kernel)
+    return state.arguments
+
+
+def _read_parameters(state: KernelState) -> object:
+    """read-parameters: records the parameters of a launch, and the sizes and strides that the kernel uses."""
+    state.parameters = tuple(read_parameters(state.kernel, state.arguments))
+    state.views, state.dense_views = read_views(state.kernel), read_dense_views(state.kernel)
+    return state.parameters, state.views, state.dense_views
+
+
+def _address_sparse_tiles(state: KernelState) -> None:
+    found_at, groups = address_sparse_tiles(state.kernel, state.computed), iter(state.arguments)
+    state.pieces = found_at.pieces
+    found: list[Group] = []
+    for argument, name in state.kernel.argument_names.items():
+        part: Part = "address" if isinstance(argument.type, PointerType) else "value"
+        found.append((name, part, None) if name in found_at.added else next(groups))
+    state.arguments = found
+
+
+def _decompose(state: KernelState) -> None:
+    state.module = decompose_sparse_tensors(state.module, whole_rows=not state.options.gaps)
+
+
+def _multiply_kept(state: KernelState) -> None:
+    multiplied = multiply_kept(state.kernel)
+    state.dense = multiplied.dense
+    layouts = [multiplied.layouts.get(argument) for argument in state.kernel.body.block.args]
+    state.parameters = tuple(
+        each if layout is None else replace(each, element=element_name(layout))
+        for each, layout in zip(state.parameters, layouts, strict=True)
+    )
+
+
+def _expand_blocks(state: KernelState) -> None:
+    state.decomposed = state.module
+    state.module = expand_blocks(state.module)
+
+
+def _eliminate(state: State) -> None:
+    """eliminate-common-subexpressions: computes equal values once (xDSL's pass)."""
+    cse(state.module)
+
+
+def _describe_boxes(state: KernelState) -> None:
+    if state.options.boxes and state.target.bulk_copies:
+        state.maps = describe_boxes(state.kernel, state.parameters)
+
+
+def _find_chunks(state: KernelState) -> None:
+    if has_known_addresses(state.kernel):
+        find_chunks(state.kernel, [*(each.multiple for each in state.parameters), *(1 for _ in state.maps)])
+
+
+def _choose_warps(state: KernelState) -> object:
+    """choose-warps: chooses the warps of a CTA, and the shared memory that rings may take."""
+    state.warps = state.options.warps or choose_warps(state.kernel, warpgroups=state.target.has("wgmma.sp"))
+    state.ring_rooms = _ring_rooms(state)
+    return state.warps, state.ring_rooms
+
+
+def _ring_rooms(state: KernelState) -> tuple[int, ...]:
+    """Bytes of shared memory for rings, best first: for as many CTAs as fit an SM by registers and warps, then for
+    fewer.
+    """
+    machine, threads, options = state.target, LANES * state.warps, state.options
+    guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
+    most = ctas_of(machine, options.registers or guess, threads, options.ctas)
+    return tuple(machine.shared_bytes(ctas) for ctas in range(max(1, most), 0, -1))
+
+
+def _assign_encodings(state: KernelState) -> None:
+    state.module = assign_encodings(
+        state.module,
+        state.warps,
+        registers=state.target.registers_per_sm,
+        staged=state.staged,
+        warpgroups=state.target.has("wgmma.sp"),
+        copied=state.wide and state.slots > 0,
+    )
+
+
+def _hoist_invariants(state: KernelState) -> None:
+    if state.wide:
+        hoist_invariants(state.module)
+
+
+def _make_ahead(state: KernelState) -> None:
+    if state.wide and state.slots and state.options.ahead:
+        make_ahead(state.module)
+
+
+def _prefetch_loads(state: KernelState) -> None:
+    if state.wide:
+        prefetch_loads(state.module, state.warps, rings=state.slots > 0)
+
+
+def _ring_copies(state: KernelState) -> None:
+    if state.wide and state.slots:
+        peak_of = functools.partial(shared_peak, means=Means.of(state.target))
+        ring_copies(state.module, state.ring_rooms, peak_of, state.slots)
+
+
+def _drop_boxes(state: KernelState) -> None:
+    """drop-boxes: removes the descriptors of boxes that no ring copies."""
+    state.maps = used_boxes(state.kernel, state.maps)
+
+
+def _place_shared(state: KernelState) -> object:
+    """place-shared: gives tiles and exchanges their places in shared memory."""
+    state.rooms = place_shared(state.kernel, state.target)
+    room, most = state.rooms.bytes, state.target.max_shared_bytes
+    return state.rooms if room <= most else Refusal.because(f"a CTA has {most} bytes of shared memory, got {room}")
+
+
+def _lower_tiles(state: KernelState) -> object:
+    options = replace(state.options, computed=state.computed)
+    lowered = lower_tiles(state.kernel, [*state.parameters, *state.maps], state.warps, state.target, state.rooms)
+    kernel = lowered.kernels[0]
+    if options.ahead:
+        rotate_loops(kernel)
+    parameters = with_tails((*state.parameters, *state.maps))
+    state.made = CompiledTiles(
+        state.target,
+        state.tile,
+        state.decomposed,
+        state.module,
+        lowered,
+        print_module(lowered),
+        Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared),
+        replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views),
+        state.dense,
+        _told_addresses(state),
+        options,
+    )
+    return state.made.ptx
+
+
+def _told_addresses(state: KernelState) -> tuple[str, ...]:
+    """A sentence for each argument whose tiles are addressed at run time."""
+    why = f": {state.undescribed.splitlines()[0]}" if state.undescribed else ""
+    return tuple(
+        f"{name} is read at computed addresses, in pieces of {size} bytes of values{why}"
+        for name, size in state.pieces.items()
+    )
+
+
+READ = (COPY, *CANONICAL)
+"""Passes that bring the tile IR of a product to the form that the library writes."""
+
+GENERATE: tuple[Pass[KernelState], ...] = (
+    Pass("read-nest", _read_nest),
+    Pass("choose-schedule", _choose_schedule),
+    Pass("generate-schedule", _generate),
+    Pass("assign-shared-memory", lambda state: assign_shared_memory(state.module, state.target)),
+    Pass("check-protocol", lambda state: check_protocol(state.module)),
+    Pass("lower-to-ptx", _lower),
+)
+"""Passes that lower a product to schedule IR, and from there to PTX."""
+
+PRODUCT: tuple[Step[KernelState], ...] = (READ, GENERATE)
+"""All passes of a product."""
+
+DECOMPOSE: tuple[Pass[KernelState], ...] = (
+    COPY,
+    COUNT_LOOPS,
+    on_module(shape_loads),
+    on_module(fold_sums),
+    PROPAGATE_SPARSITY,
+    DROP_ASSUMPTIONS,
+    JOIN_EQUAL_INTEGERS,
+    Pass("read-arguments", _read_arguments),
+    MAKE_HOST_DESCRIPTORS,
+    Pass("address-sparse-tiles", _address_sparse_tiles),
+    TURN_ACROSS,
+    on_module(describe_sparse_tiles),
+    Pass("read-parameters", _read_parameters),
+    Pass("decompose-sparse-tensors", _decompose),
+    Pass("multiply-kept", _multiply_kept),
+)
+"""Passes that lower to tile IR without sparse types."""
+
+DESCRIBE: tuple[Pass[KernelState], ...] = (
+    Pass("expand-blocks", _expand_blocks),
+    Pass("eliminate-common-subexpressions", _eliminate),
+    on_module(join_choices),
+    Pass("describe-boxes", _describe_boxes),
+    on_module(split_addresses),
+    Pass("find-chunks", _find_chunks),
+    on_module(join_remainders),
+    Pass("choose-warps", _choose_warps),
+)
+"""Passes that lower to tile IR with pointers and masks. Each load then says how its tile may be moved."""
+
+ENCODE: tuple[Pass[KernelState], ...] = (
+    Pass("assign-encodings", _assign_encodings),
+    Pass("hoist-invariants", _hoist_invariants),
+    on_module(sink_conversions),
+    Pass("make-ahead", _make_ahead),
+    Pass("prefetch-loads", _prefetch_loads),
+    Pass("ring-copies", _ring_copies),
+    Pass("drop-boxes", _drop_boxes),
+    Pass("place-shared", _place_shared),
+)
+"""Passes that give each tile an encoding, and bring operands to dots."""
+
+
+def _describe(state: KernelState) -> None:
+    state.computed = state.options.computed or frozenset()
+
+
+def _compute_addresses(state: KernelState) -> Refusal | None:
+    """Chooses the sparse arguments whose tiles are addressed at run time: those without which the others cannot be described."""
+    described = state.refusals[-1]
+    sparse = frozenset(marked_sparse(state.kernel))
+    if state.options.computed is not None or state.options.gaps or not sparse:
+        return described
+
+    def is_needed(name: str) -> bool:
+        without = replace(state, computed=sparse - {name}, watch=NOWHERE)
+        return isinstance(attempt(DECOMPOSE, without), Refusal)
+
+    needed = frozenset(name for name in sparse if len(sparse) == 1 or is_needed(name))
+    state.computed, state.undescribed = needed or sparse, str(described)
+    return None
+
+
+def _feeds(staged: bool, slots: int) -> Way[KernelState]:
+    def begin(state: KernelState) -> None:
+        state.staged, state.slots = staged, slots
+
+    return Way(ENCODE, begin)
+
+
+TILES: tuple[Step[KernelState], ...] = (
+    First((Way(DECOMPOSE, _describe), Way(DECOMPOSE, _compute_addresses, "At an address that is computed"))),
+    DESCRIBE,
+    # Every kernel fits shared memory by the last way.
+    First((*(_feeds(True, slots) for slots in (MOST_SLOTS, 4, 3, 2, 0)), _feeds(False, 0))),
+    Pass("lower-tiles", _lower_tiles),
+)
+"""All passes of register tiles. With `LOUVER_DUMP`, each writes its result to a file with "tiles" before its name."""
+
+
+def _begin_product(state: KernelState) -> Refusal | None:
+    if not state.target.has("wgmma.sp"):
+        name = state.target.name
+        return Refusal.because(f"products are scheduled for sm_90a, got {name}: it has no warpgroup products")
+    if state.watch is NOWHERE:
+        state.watch = Dump.of(state.module, names(PRODUCT))
+    return None
+
+
+def _begin_tiles(state: KernelState) -> None:
+    if state.watch is NOWHERE:
+        state.watch = Dump.of(state.module, names(TILES), "tiles-")
+
+
+def compile_tile_ir(
+    tile_ir: ModuleOp,
+    schedule: Schedule | Callable[[ProductNest], Schedule],
+    target_name: str = "sm_90a",
+    *,
+    watch: Watch | None = None,
+) -> CompiledProduct:
+    """Lowers tile IR to PTX by `PRODUCT`.
+
+    schedule: the schedule, or a function that chooses it for the product that is read from the kernel.
+    watch: receives the result of each pass; by default the dump that the environment asks for.
+
+    Raises ValueError, with the rule, for a kernel that cannot be compiled. The PTX is not assembled here.
+    """
+
+    def choose(nest: ProductNest) -> Schedule:
+        return schedule(nest) if callable(schedule) else schedule
+
+    state = KernelState(tile_ir, target(target_name), choose, watch=watch or NOWHERE)
+    made = run_passes(First((Way(PRODUCT, _begin_product),)), state).made
+    assert isinstance(made, CompiledProduct)
+    return made
+
+
+def compile_again(made: CompiledTiles, *, watch: Watch | None = None, **changes: Any) -> CompiledTiles:
+    """The kernel with some other options. changes: fields of `TileOptions`."""
+    return compile_tiles(made.tile, made.target.name, watch=watch, **{**asdict(made.options), **changes})
+
+
+def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
+    """Compiles a product of the library from tile IR."""
+    return compile_tile_ir(build_tile_ir(problem, written_tile(problem, schedule)), schedule, target_name)
+
+
+def written_tile(problem: Problem, schedule: Schedule) -> Tile:
+    """The tile in a problem's tile IR: the tile of the schedule, or one of whole windows and groups where that would
+    cut vectors.
+    """
+    tile = schedule.tile
+    if not problem.gathers:
+        return Tile(tile.m, tile.n, tile.k)
+    pattern = Pattern.parse(problem.pattern)
+    fits = tile.m % pattern.length == 0 or pattern.length % tile.m == 0
+    return Tile(tile.m if fits else pattern.length, tile.n, -(-tile.k // pattern.m) * pattern.m)
+
+
+def compile_tiles(
+    tile_ir: ModuleOp, target_name: str = "sm_90a", *, watch: Watch | None = None, **options: Any
+) -> CompiledTiles:
+    """Lowers tile IR to PTX by `TILES`.
+
+    options: fields of `TileOptions`.
+    watch: receives the result of each pass; by default the dump that the environment asks for.
+
+    Raises UnsupportedKernelError, with operation and source line, for an operation that cannot be lowered. The PTX is not
+    assembled here.
+    """
+    state = KernelState(tile_ir, target(target_name), options=TileOptions(**options), watch=watch or NOWHERE)
+    made = run_passes(First((Way(TILES, _begin_tiles),)), state).made
+    assert isinstance(made, CompiledTiles)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The readings of a kernel to tile IR.
+
+    read: reads it with some of the integers `ones` as arguments of the launch. Others are compiled in.
+    ones: the integers that are 1 in the call, by argument.
+    """
+
+    read: Callable[[tuple[str, ...]], ModuleOp]
+    ones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The options for the choice of a family.
+
+    schedule: chooses the schedule of a product.
+    fixed: fields of the schedule that the user has fixed. With any, register tiles are excluded.
+    options: of register tiles.
+    multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
+    apart: arrays that do not overlap any other array, so that stores to others do not change them.
+    refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
+    computed: whether register tiles address all sparse tiles at run time.
+    line: the user's line at "file:line:column", or None.
+    """
+
+    schedule: Callable[[ProductNest], Schedule]
+    target: str = "sm_90a"
+    fixed: tuple[str, ...] = ()
+    options: TileOptions = field(default_factory=TileOptions)
+    multiples: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    refused: str | None = None
+    computed: bool = False
+    line: Callable[[str], str | None] = lambda place: None
+
+
+def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
+    """The kernel as a product, or of register tiles if it is not a product.
+
+    A size that happens to be 1 may hide the form of a product. A product is then tried once more, with such sizes as
+    arguments of the launch (`Ones`). If everything else is rejected, register tiles have all integers that are 1 as
+    arguments, because they follow any address. The last way is a product of matrices of one column, whose pitches are 1.
+
+    Raises UnsupportedKernelError, with the operation and its source line, or ValueError, if both families reject the
+    kernel.
+    """
+    with_every_one = functools.cache(lambda: readings.read(readings.ones))
+
+    def read(state: KernelState) -> None:
+        state.module = readings.read(())
+
+    def product(state: KernelState) -> Refusal | None:
+        return _begin_product(state) if choice.refused is None else Refusal.because(choice.refused)
+
+    def tiles(state: KernelState) -> None:
+        """The assumptions of register tiles are marked in the kernel."""
+        mark_multiples(state.kernel, dict.fromkeys(choice.multiples, MULTIPLE))
+        mark_apart(state.kernel, choice.apart)
+        if choice.computed:
+            state.options = replace(state.options, computed=frozenset(marked_sparse(state.kernel)))
+        _begin_tiles(state)
+
+    def sized(state: KernelState, *, pitches: bool) -> Refusal | None:
+        state.module = with_every_one()
+        ones = Ones.of(state.kernel, readings.ones)
+        if not (ones.pitches if pitches else ones.sizes):
+            return Refusal.because("no integer of 1 hides a product")
+        state.module = readings.read((*ones.sizes, *(ones.pitches if pitches else ())))
+        return product(state)
+
+    def addressed(state: KernelState) -> None:
+        state.module = with_every_one()
+        tiles(state)
+
+    ways = [Way(PRODUCT, product, "" if choice.fixed else "As a warpgroup product it is refused too")]
+    if readings.ones and choice.refused is None:
+        ways.append(Way(PRODUCT, functools.partial(sized, pitches=False), None))
+    if not choice.fixed:
+        ways.append(Way(TILES, tiles))
+    if readings.ones and not choice.fixed:
+        ways.append(Way(TILES, addressed, None))
+    if readings.ones and choice.refused is None:
+        ways.append(Way(PRODUCT, functools.partial(sized, pitches=True), None))
+    state = KernelState(ModuleOp([]), target(choice.target), choice.schedule, choice.options)
+    found = attempt((Pass("read-kernel", read), First(ways)), state)
+    if isinstance(found, Refusal):
+        error = found.quoted(choice.line).told()
+        if choice.fixed:
+            error.add_note(
+                f"The hints {', '.join(choice.fixed)} are for products: without them, the kernel may run by register tiles."
+            )
+        raise error
+    refused = str(found.refusals[0].quoted(choice.line)) if isinstance(found.made, CompiledTiles) else None
+    return CompiledKernel(found.made, refused)
