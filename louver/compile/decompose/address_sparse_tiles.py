@@ -13,7 +13,8 @@ that is not masked:
 - The mask is constant in a group.
 - The tensor holds the elements.
 
-A group that fails reads NaN in place of its values, so its row of the result is NaN, and the kernel sets a flag.
+A group that fails reads NaN in place of its values, so its row of the result is NaN, and the kernel sets a flag. Integers have
+no NaN: there all but the last rule must be proven, or checked by the launch.
 docs/computed-addresses.md has the rules.
 """
 
@@ -38,12 +39,13 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.alignment import NOTHING, Needs
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import root_of
 from louver.analysis.runs import WHOLE, Runs
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
-from louver.compile.decompose.memory import Axes, part_types
+from louver.compile.decompose.memory import Axes, part_types, require_multiples
 from louver.compile.decompose.sample import Places, Samples
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -81,7 +83,7 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
     """Rewrite the loads of these arguments in place.
 
     Rejects, with operation and source line, addresses that are not computed by element, tiles that products do not take,
-    and integers, whose results could not show a violation.
+    and integers whose pieces are not proven: their results have no NaN.
     """
     if not computed:
         return Addressed()
@@ -94,6 +96,8 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
     }
     runs, across = _proofs(function, names), lengths_across(function)
     proven = {op: _Proven.of(op, runs, across=root in across) for op, root in found.items()}
+    for op, each in proven.items():
+        require_multiples(each.needs, op)
     tensors, added = _add_arguments(function, names)
     samples, pieces = Samples(function), dict[str, int]()
     for op, root in found.items():
@@ -143,12 +147,13 @@ class _Proven:
 
     columns: the dimension that is the sparse axis. piece: columns that are neighbours, begin at a multiple of their number,
     and have one mask; 1 if nothing is known. zeroed: further conditions under which elements change a result, each with the
-    dimension of columns in it.
+    dimension of columns in it. needs: arguments with numbers that must divide them, or nothing is known.
     """
 
     columns: int
     piece: int
     zeroed: tuple[tuple[SSAValue, int], ...] = ()
+    needs: Needs = NOTHING
 
     @classmethod
     def of(cls, load: tt.LoadOp, runs: Runs, *, across: bool) -> _Proven:
@@ -157,8 +162,44 @@ class _Proven:
         group = MAPS[element_bits(load.result.type)].group
         sizes = () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
         piece = next((each for each in sizes if width % each == 0 and runs.moves(load, columns, each)), 1)
+        needs: Needs | None = NOTHING
+        if piece == 1 and isinstance(tensor_of(load.result).element_type, IntegerType):
+            needs = None if across else _needs(load, columns, runs, group)
+            if needs is None:
+                raise unsupported(_PIECES_OF_INTEGERS, load, _INSTEAD_OF_INTEGERS[across])
+            piece, runs = group, Runs(runs.multiples | dict(needs))
         zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
-        return cls(columns, piece, tuple(zeroed))
+        return cls(columns, piece, tuple(zeroed), needs)
+
+
+_PIECES_OF_INTEGERS = (
+    "pieces of integers at a computed address must be proven, because integers have no NaN to show a violation: whole groups "
+    "along the sparse axis, with one mask"
+)
+
+_INSTEAD_OF_INTEGERS = (
+    "write row * stride + column, with columns that are start + tl.arange for a start of whole groups, and a mask of "
+    "columns < K",
+    "pass the transpose, sparse along its last axis, or address tiles by program_id * BLOCK + tl.arange",
+)
+"""What to write instead, for a tensor that is sparse along its last axis, and for one along its last axis but one."""
+
+
+def _needs(load: tt.LoadOp, columns: int, runs: Runs, group: int) -> Needs | None:
+    """The arguments that must be multiples of a group, for pieces of a group to be proven; None if that is no proof."""
+
+    def proves(chosen: Sequence[SSAValue]) -> bool:
+        return Runs(runs.multiples | dict.fromkeys(chosen, group)).moves(load, columns, group)
+
+    chosen = [
+        each for each, known in runs.multiples.items() if isinstance(each.type, IntegerType) and known % group != 0
+    ]
+    if not proves(chosen):
+        return None
+    for each in list(chosen):
+        fewer = [other for other in chosen if other is not each]
+        chosen = fewer if proves(fewer) else chosen
+    return frozenset((each, group) for each in chosen)
 
 
 def _zeroed(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
@@ -299,12 +340,6 @@ class _Load:
         op = self.op
         if op.other is not None and not is_zero(op.other):
             raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
-        if isinstance(self.element, IntegerType):
-            raise unsupported(
-                "a tile of integers at a computed address could not show that it is read wrongly",
-                op,
-                "begin tiles at multiples of 16 rows and mask rows and columns, so that Louver can describe them",
-            )
         values, metadata = (cast("AnyTensor", each) for each in part_types(op.result.type, self.axes, op))
         parts = [self._values(values.get_shape()), self._codes(metadata.get_shape())]
         joined = UnrealizedConversionCastOp.create(operands=parts, result_types=[op.result.type])
@@ -325,7 +360,7 @@ class _Load:
             found = self._found(row, column, [(column, 0)], shape, own=True)
         make = TileNumbers(self.op)
         at = make.choice(found.wrong, self.tensor.nan, make.shifted(found.line, KEPT.bit_length() - 1))
-        zero = make.filled(0.0, self.element, shape)
+        zero = make.filled(0 if isinstance(self.element, IntegerType) else 0.0, self.element, shape)
         return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
