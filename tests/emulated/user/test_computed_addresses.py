@@ -158,10 +158,65 @@ def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
     )
 
 
-def test_integers_are_refused(rng: np.random.Generator) -> None:
+def test_integers_whose_pieces_are_not_proven_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(UnsupportedKernelError) as caught:
         Case(rng, "int8").run()
-    assert "could not show that it is read wrongly" in "\n".join([str(caught.value), *caught.value.__notes__])
+    told = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert "pieces of integers at a computed address must be proven" in told
+    assert "write row * stride + column, with columns that are start + tl.arange" in told
+
+
+@triton.jit
+def listed_integers(y, x, w, rows, N, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w from a list, of s8 to s32."""
+    m, n = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    total = tl.zeros((TM, TN), tl.int32)
+    for start in range(0, K, TK):
+        k = start + tl.arange(0, TK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0)
+        two = tl.load(w + row[:, None] * stride + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0)
+        total = tl.dot(one, two.T, total)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+class Integers:
+    """Operands of `listed_integers`."""
+
+    def __init__(self, rng: np.random.Generator, k: int) -> None:
+        self.x, w = (rng.integers(-100, 100, (rows, k)).astype(np.int8) for rows in (M, HELD))
+        self.w, self.k = louver.prune(w, "2:4"), k
+        self.rows, self.y = rng.integers(0, HELD, N).astype(np.int32), np.full((M, N), -77, np.int32)
+
+    def run(self, k: int | None = None, stride: int | None = None) -> None:
+        s = louver.compress(self.w, "2:4")
+        given = self.y, self.x, s, self.rows, N, k or self.k, stride or self.k
+        louver.jit(listed_integers).emulate[(-(-N // 16),)](*given, TM=16, TN=16, TK=64)
+
+
+@pytest.mark.parametrize("k", [128, 136, 140])
+def test_integers_by_rows_from_a_list(rng: np.random.Generator, k: int) -> None:
+    """Rows of K need not be multiples of 16: the launch checks that they are whole groups."""
+    case = Integers(rng, k)
+    case.run()
+    np.testing.assert_array_equal(case.y, case.x.astype(np.int64) @ case.w[case.rows].astype(np.int64).T)
+
+
+@pytest.mark.parametrize(("name", "given"), [("K", {"k": 126}), ("stride", {"stride": 126})])
+def test_a_launch_checks_the_pieces_of_integers(rng: np.random.Generator, name: str, given: dict[str, int]) -> None:
+    case = Integers(rng, 136)
+    with pytest.raises(ValueError, match=f"listed_integers takes {name} in multiples of 4, got 126"):
+        case.run(**given)
+    assert (case.y == -77).all()
+
+
+def test_an_integer_row_outside_of_the_tensor_is_an_error(rng: np.random.Generator) -> None:
+    case = Integers(rng, 128)
+    case.rows[5] = HELD
+    with pytest.raises(ValueError, match="listed_integers read a sparse tensor .*; integers there have all bits set"):
+        case.run()
+    right = case.x.astype(np.int64) @ case.w[np.minimum(case.rows, HELD - 1)].astype(np.int64).T
+    np.testing.assert_array_equal(np.delete(case.y, 5, 1), np.delete(right, 5, 1))
 
 
 def test_masked_elements_are_zeros(rng: np.random.Generator) -> None:
