@@ -106,7 +106,10 @@ class Runs:
                 return constant_integer(value) is not None
             case tt.SplatOp():
                 return True
-            case tt.ExpandDimsOp(src=source) | tt.BroadcastOp(src=source):
+            case tt.ReshapeOp():
+                inner = _in_line(owner, dimension, count)
+                return inner is not None and self.same(owner.src, inner, count)
+            case tt.ExpandDimsOp(src=source) | tt.BroadcastOp(src=source) | tt.TransOp(src=source):
                 inner = _inside(owner, dimension)
                 return inner is None or self.same(source, inner, count)
             case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp():
@@ -179,6 +182,9 @@ class Runs:
             case tt.ExpandDimsOp() | tt.BroadcastOp() | tt.TransOp():
                 inner = _inside(op, dimension)
                 return self.of(op.src, 0, 1) if inner is None else self.of(op.src, inner, count)
+            case tt.ReshapeOp():
+                inner = _in_line(op, dimension, count)
+                return None if inner is None else self.of(op.src, inner, count)
             case scf.ForOp() | scf.IfOp():
                 left, right = (self.of(each, dimension, count) for each in came_from(value))
                 return left and right and left.meets(right)
@@ -270,6 +276,13 @@ def _inside(op: Operation, dimension: int) -> int | None:
             return None if tensor_of(op.src).get_shape()[dimension] == 1 else dimension
         case _:
             raise AssertionError(op.name)
+
+
+def _in_line(op: tt.ReshapeOp, dimension: int, count: int) -> int | None:
+    """The last dimension of the source, if aligned blocks of neighbours along `dimension`, the last one, are such blocks there too."""
+    before, after = (tensor_of(each).get_shape() for each in (op.src, op.result))
+    whole = dimension == len(after) - 1 and before[-1] % count == after[-1] % count == 0
+    return len(before) - 1 if whole else None
 
 
 def _by_element(op: Operation) -> bool:

@@ -45,6 +45,7 @@ from louver.analysis.passages import root_of
 from louver.analysis.runs import WHOLE, Runs
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
+from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_multiples
 from louver.compile.decompose.sample import Places, Samples
 from louver.compile.rewrite.insert import insert, insert_before
@@ -94,7 +95,11 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
         for op in function.body.walk()
         if isinstance(op, tt.LoadOp) and (root := root_of(op.ptr)) is not None and root in names
     }
+    for op in found:
+        if op.other is not None and not is_zero(op.other):
+            raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
     runs, across = _proofs(function, names), lengths_across(function)
+    found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
     proven = {op: _Proven.of(op, runs, across=root in across) for op, root in found.items()}
     for op, each in proven.items():
         require_multiples(each.needs, op)
@@ -119,11 +124,6 @@ def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
     """The dimension of a tile that is the sparse axis: that of neighbours in memory, or the other one for a tensor that is
     sparse along its last axis but one. If no neighbours are known, the dimension along which a dot sums.
     """
-    shape = tensor_of(load.result).get_shape()
-    if len(shape) != 2:
-        raise unsupported(
-            "a sparse tile at a computed address is a matrix", load, "load [rows, columns], and reshape behind the load"
-        )
     size = memory_bytes(tensor_of(load.result))
     for dimension in (1, 0):
         run = runs.of(load.ptr, dimension, 2)
@@ -338,8 +338,6 @@ class _Load:
     def replace(self) -> None:
         """Rewrite in place."""
         op = self.op
-        if op.other is not None and not is_zero(op.other):
-            raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
         values, metadata = (cast("AnyTensor", each) for each in part_types(op.result.type, self.axes, op))
         parts = [self._values(values.get_shape()), self._codes(metadata.get_shape())]
         joined = UnrealizedConversionCastOp.create(operands=parts, result_types=[op.result.type])
@@ -506,7 +504,5 @@ class _Load:
         pointers = insert_before(self.op, tt.AddPtrOp(make.whole(array, shape), make.whole(at, shape)))
         masked = (None, None) if mask is None else (make.whole(mask, shape), other)
         load = tt.LoadOp(pointers, *masked)
-        load.properties |= {
-            name: self.op.properties[name] for name in ("cache", "evict", "isVolatile") if name in self.op.properties
-        }
+        load.properties |= {name: self.op.properties[name] for name in KEPT_PROPERTIES if name in self.op.properties}
         return insert_before(self.op, load)

@@ -1,4 +1,4 @@
-"""remove-dead: removes unused values, and loop-carried values that only the loop itself uses."""
+"""remove-dead: removes unused values, results of branches too, and loop-carried values that only the loop itself uses."""
 
 from __future__ import annotations
 
@@ -8,16 +8,36 @@ from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
 
 from louver.analysis.passages import end_of
-from louver.compile.rewrite.insert import begin_with, end_with
+from louver.compile.rewrite.insert import begin_with, end_with, insert
 from louver.ir.tile import FuncOp
 
 
 def remove_dead(function: FuncOp) -> None:
     """Remove dead code in place."""
     _sweep(function)
-    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
-        _drop_carried(loop)
+    for op in [op for op in function.body.walk() if isinstance(op, scf.ForOp | scf.IfOp)]:
+        if isinstance(op, scf.ForOp):
+            _drop_carried(op)
+        else:
+            _drop_results(op)
     _sweep(function)
+
+
+def _drop_results(branch: scf.IfOp) -> None:
+    """Remove results that nothing uses."""
+    kept = [index for index, result in enumerate(branch.results) if result.first_use is not None]
+    if len(kept) == len(branch.results):
+        return
+    for region in branch.regions:
+        end_with(region.block, [end_of(region.block).operands[index] for index in kept])
+    regions = [branch.detach_region(region) for region in list(branch.regions)]
+    new = scf.IfOp(branch.cond, [branch.results[index].type for index in kept], *regions)
+    new.attributes = dict(branch.attributes)
+    insert(branch, new, branch)
+    for index, result in zip(kept, new.results, strict=True):
+        result.name_hint = branch.results[index].name_hint
+        branch.results[index].replace_all_uses_with(result)
+    Rewriter.erase_op(branch)
 
 
 def _sweep(function: FuncOp) -> None:
