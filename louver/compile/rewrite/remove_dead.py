@@ -30,8 +30,8 @@ def _drop_results(branch: scf.IfOp) -> None:
         return
     for region in branch.regions:
         end_with(region.block, [end_of(region.block).operands[index] for index in kept])
-    regions = [branch.detach_region(region) for region in list(branch.regions)]
-    new = scf.IfOp(branch.cond, [branch.results[index].type for index in kept], *regions)
+    then, otherwise = (branch.detach_region(region) for region in list(branch.regions))
+    new = scf.IfOp(branch.cond, [branch.results[index].type for index in kept], then, otherwise)
     new.attributes = dict(branch.attributes)
     insert(branch, new, branch)
     for index, result in zip(kept, new.results, strict=True):

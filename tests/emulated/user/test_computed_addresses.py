@@ -324,3 +324,54 @@ def test_a_tensor_that_is_sparse_along_rows_has_32_bits(
     monkeypatch.setattr(binding, "MOST_ACROSS", HELD * K - 1)
     with pytest.raises(ValueError, match=r"sparse along axis 0, in 32 bits, for 5,375 elements at most, got 5,376"):
         Columns(rng).run()
+
+
+@triton.jit
+def begun_rows(y, x, w, table, begin, N, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, TK] by rows of w [K, N] from a number that was loaded, at columns from a list."""
+    m, n, j = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    column, k = tl.load(table + n, mask=n < N, other=0), tl.load(begin) + j
+    one = tl.load(x + m[:, None] * TK + j[None, :], mask=(k < K)[None, :], other=0.0)
+    two = tl.load(w + k[:, None] * stride + column[None, :], mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two), mask=(n < N)[None, :])
+
+
+class Begun:
+    """Operands of `begun_rows`: rows of the sparse axis from `begin` on."""
+
+    def __init__(self, rng: np.random.Generator, begin: int) -> None:
+        self.x, stored = (
+            rng.standard_normal((M, 64)).astype(np.float16),
+            rng.standard_normal((HELD, K)).astype(np.float16),
+        )
+        self.w, self.begin = np.ascontiguousarray(louver.prune(stored, "2:4").T), begin
+        self.table, self.y = rng.integers(0, HELD, HELD).astype(np.int32), np.full((M, HELD), np.nan, np.float32)
+
+    def run(self, stride: int = HELD) -> None:
+        s = louver.compress(self.w, "2:4", axis=0)
+        given = self.y, self.x, s, self.table, np.array([self.begin], np.int32), HELD, K, stride
+        louver.jit(begun_rows).emulate[(-(-HELD // 16),)](*given, TM=16, TN=16, TK=64)
+
+
+@pytest.mark.parametrize("begin", [0, 4, 20, 32, 52, 88])
+def test_rows_of_the_sparse_axis_begin_at_any_group(rng: np.random.Generator, begin: int) -> None:
+    """A line of rows may begin inside of a word of codes, and end inside of one at the last row."""
+    case, end = Begun(rng, begin), min(K, begin + 64)
+    case.run()
+    w = case.w.astype(np.float64)[begin:end, case.table]
+    np.testing.assert_allclose(case.y, case.x[:, : end - begin].astype(np.float64) @ w, atol=0.05)
+
+
+@pytest.mark.parametrize("begin", [1, 2, 30])
+def test_rows_that_begin_inside_of_a_group_are_nan(rng: np.random.Generator, begin: int) -> None:
+    case = Begun(rng, begin)
+    with pytest.raises(ValueError, match="begun_rows read a sparse tensor at a computed address against this rule"):
+        case.run()
+    assert np.isnan(case.y).all()
+
+
+def test_the_distance_of_rows_is_a_condition_of_the_launch(rng: np.random.Generator) -> None:
+    case = Begun(rng, 0)
+    with pytest.raises(ValueError, match=r"the strides of the dense tensor for 'w', .*: \[56, 1\], got 64 and 1"):
+        case.run(64)
+    assert np.isnan(case.y).all()
