@@ -124,7 +124,9 @@ def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) 
     fitting = [each for each in legal_k(names[0], sparse) if each <= k]
     if not fitting:
         raise unsupported(
-            f"a dot of {names[0]} sums at least {legal_k(names[0], sparse)[0]} elements of K, not {k}", op
+            f"a dot of {names[0]} sums at least {legal_k(names[0], sparse)[0]} elements of K, not {k}",
+            op,
+            "choose a BLOCK_K of at least that",
         )
     return Mma(names[0], names[1], d, fitting[-1], sparse)
 
