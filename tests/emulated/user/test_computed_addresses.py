@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +21,7 @@ if importlib.util.find_spec("triton") is None:
 import triton
 import triton.language as tl
 
-from support.triton.forms.addresses import columns_by
+from support.triton.forms.addresses import columns_by, vectors
 
 Array = NDArray[Any]
 
@@ -375,3 +376,55 @@ def test_the_distance_of_rows_is_a_condition_of_the_launch(rng: np.random.Genera
     with pytest.raises(ValueError, match=r"the strides of the dense tensor for 'w', .*: \[56, 1\], got 64 and 1"):
         case.run(64)
     assert np.isnan(case.y).all()
+
+
+@pytest.mark.parametrize(
+    ("axis", "told"),
+    [
+        (
+            -1,
+            [
+                "a sparse vector has a multiple of 256 elements, ",
+                "not 64",
+                "choose a block of 256, or load 16 rows at once",
+            ],
+        ),
+        (
+            0,
+            [
+                "a tile of a tensor that is sparse along its last axis but one is a matrix",
+                "load .rows, columns., and reshape",
+            ],
+        ),
+    ],
+)
+def test_vectors_that_are_no_matrix_are_refused(rng: np.random.Generator, axis: int, told: list[str]) -> None:
+    w = louver.prune(rng.standard_normal((64, 64)).astype(np.float16), "2:4", axis=axis)
+    x, y = rng.standard_normal(64).astype(np.float16), np.full(64, np.nan, np.float32)
+    with pytest.raises(UnsupportedKernelError) as caught:
+        louver.jit(vectors).emulate[(64,)](y, x, louver.compress(w, "2:4", axis=axis), 1, 64, 64, BK=64)
+    for each in told:
+        assert re.search(each, "\n".join([str(caught.value), *caught.value.__notes__]))
+
+
+def test_integers_along_another_axis_are_refused(rng: np.random.Generator) -> None:
+    case = Begun(rng, 0)
+    case.x, case.w = (each.astype(np.int8) for each in (case.x, case.w))
+    with pytest.raises(UnsupportedKernelError) as caught:
+        case.run()
+    assert "pass the transpose, sparse along its last axis" in "\n".join([str(caught.value), *caught.value.__notes__])
+
+
+def test_a_dot_of_three_axes_says_what_to_write(rng: np.random.Generator) -> None:
+    @triton.jit
+    def batched(y, w, T: tl.constexpr):
+        b, i, k = tl.arange(0, 2), tl.arange(0, T), tl.arange(0, T)
+        at = b[:, None, None] * T * T + i[None, :, None] * T + k[None, None, :]
+        tile = tl.load(w + at)
+        tl.store(y + at, tl.dot(tile, tile))
+
+    w = louver.prune(rng.standard_normal((2, 32, 32)).astype(np.float16), "2:4")
+    with pytest.raises(
+        UnsupportedKernelError, match=r"a dot multiplies matrices, .*own program, such as tl.program_id\(2\)"
+    ):
+        louver.jit(batched).emulate[(1,)](np.empty((2, 32, 32), np.float32), louver.compress(w, "2:4"), T=32)

@@ -93,6 +93,11 @@ def test_printing_is_left_out_and_says_so() -> None:
             np.zeros(1, np.float32),
             "libdevice.j0 is not supported for f32, got at .*operations.py:.*: use one of abs, acos, ",
         ),
+        (
+            "quadrupled",
+            np.zeros(1, np.float32),
+            r"libdevice.ldexp is not supported for f32, got at .*: write x \* tl.exp2\(n.to\(tl.float32\)\)",
+        ),
         ("calls_itself", np.zeros(1, np.float32), "a function with noinline must return once, at its end"),
     ],
 )
