@@ -252,7 +252,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
 def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tuple[Dimension, Terms]:
     """The dimension with the size from bounds, and the terms that moved its pointer, which the bounds do not contain."""
     if len({*sizes, *([each.size] if each.size is not None else [])}) > 1:
-        raise unsupported("all masks of a dimension must compare with one size", op)
+        raise unsupported("all masks of a dimension must compare with one size", op, "mask each dimension once")
     size = sizes[0] if sizes else each.size
     if size is None:
         return each, []
@@ -349,7 +349,11 @@ def batch_entry(
         indices[stride] = indices.get(stride, Polynomial.number(0)) + index
     numbers = sum(stride.constant is not None for stride in indices)
     if len(indices) > 1 and (not gapless or 0 < numbers < len(indices)):
-        raise unsupported("a matrix of a batch is selected by one index times one stride, as in x + entry * stride", op)
+        raise unsupported(
+            "a matrix of a batch is selected by one index times one stride, as in x + entry * stride",
+            op,
+            "write it so, with the stride as an argument",
+        )
     if len(indices) > 1:
         return _in_one_row(indices)
     return next((Entry(index, stride) for stride, index in indices.items()), None)

@@ -318,7 +318,9 @@ class Affine:
                 )
             case _:
                 raise unsupported(
-                    "a pointer must be an argument, moved by tt.addptr, tt.make_tensor_ptr or tt.advance", op
+                    "a pointer must be an argument, moved by tt.addptr, tt.make_tensor_ptr or tt.advance",
+                    op,
+                    "choose an offset instead of a pointer: x + tl.where(condition, one, other)",
                 )
 
     def _elements(self, value: SSAValue, user: Operation) -> Elements:
@@ -354,7 +356,11 @@ class Affine:
                 self.pointers[value] = replace(start, base=value, first=(Polynomial.number(0),) * len(start.first))
             moved_on = self.pointer(passed_on)
         if moved_on.base is not value:
-            raise unsupported("a pointer that a loop carries must move by a fixed amount in each iteration", end)
+            raise unsupported(
+                "a pointer that a loop carries must move by a fixed amount in each iteration",
+                end,
+                "compute it from the loop's number",
+            )
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
             return replace(start, offset=start.offset + after(moved_on.offset))

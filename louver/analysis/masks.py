@@ -97,7 +97,11 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
         if relation[0] in "lg" and not (sign == "u" and lanes(affine.integer(high))):
             return [_below(affine, low, high, int(relation[1] == "e"), unsigned=sign == "u")]
     culprit = op if isinstance(op, Operation) else user
-    raise unsupported("a mask must consist of upper bounds (offsets < size), joined by &", culprit)
+    raise unsupported(
+        "a mask must consist of upper bounds (offsets < size), joined by &",
+        culprit,
+        "write (rows[:, None] < M) & (columns[None, :] < K)",
+    )
 
 
 def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int, *, unsigned: bool) -> Bound:

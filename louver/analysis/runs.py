@@ -106,8 +106,11 @@ class Runs:
                 return constant_integer(value) is not None
             case tt.SplatOp():
                 return True
-            case tt.ExpandDimsOp(src=source) | tt.BroadcastOp(src=source):
-                inner = _inside(owner, dimension)
+            case tt.ReshapeOp():
+                inner = in_line(owner, dimension, count)
+                return inner is not None and self.same(owner.src, inner, count)
+            case tt.ExpandDimsOp(src=source) | tt.BroadcastOp(src=source) | tt.TransOp(src=source):
+                inner = inside(owner, dimension)
                 return inner is None or self.same(source, inner, count)
             case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp():
                 return all(self.same(each, dimension, count) for each in owner.operands)
@@ -177,8 +180,11 @@ class Runs:
             case tt.SplatOp():
                 return self.of(op.src, 0, 1)
             case tt.ExpandDimsOp() | tt.BroadcastOp() | tt.TransOp():
-                inner = _inside(op, dimension)
+                inner = inside(op, dimension)
                 return self.of(op.src, 0, 1) if inner is None else self.of(op.src, inner, count)
+            case tt.ReshapeOp():
+                inner = in_line(op, dimension, count)
+                return None if inner is None else self.of(op.src, inner, count)
             case scf.ForOp() | scf.IfOp():
                 left, right = (self.of(each, dimension, count) for each in came_from(value))
                 return left and right and left.meets(right)
@@ -258,7 +264,7 @@ def _stays(run: Run, count: int) -> bool:
     return run.step == 0 or (run.step > 0 and run.step & (run.step - 1) == 0 and run.multiple % (run.step * count) == 0)
 
 
-def _inside(op: Operation, dimension: int) -> int | None:
+def inside(op: Operation, dimension: int) -> int | None:
     """The dimension of the source that becomes `dimension` of the result; None if the source has one element along it."""
     match op:
         case tt.ExpandDimsOp():
@@ -270,6 +276,13 @@ def _inside(op: Operation, dimension: int) -> int | None:
             return None if tensor_of(op.src).get_shape()[dimension] == 1 else dimension
         case _:
             raise AssertionError(op.name)
+
+
+def in_line(op: tt.ReshapeOp, dimension: int, count: int) -> int | None:
+    """The last dimension of the source, if aligned blocks of neighbours along `dimension`, the last one, are such blocks there too."""
+    before, after = (tensor_of(each).get_shape() for each in (op.src, op.result))
+    whole = dimension == len(after) - 1 and before[-1] % count == after[-1] % count == 0
+    return len(before) - 1 if whole else None
 
 
 def _by_element(op: Operation) -> bool:

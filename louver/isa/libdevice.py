@@ -22,7 +22,7 @@ from louver.isa.scalar import Binary, Compare
 Values = NDArray[Any]
 
 
-_MULTIPLY, _ADD, _SUBTRACT = (Binary(op, "f32") for op in ("mul", "add", "sub"))
+_MULTIPLY, _ADD, _SUBTRACT, _DIVIDE = (Binary(op, "f32") for op in ("mul", "add", "sub", "div.rn"))
 
 
 def _parts(number: float) -> tuple[float, float]:
@@ -276,12 +276,103 @@ def _cbrt(emit: Emit, x: Any) -> Any:
     return with_sign(emit, _select(emit, proper, emit(_MULTIPLY, better, back), near), x)
 
 
+ARC = tuple((-1) ** n / (2 * n + 1) for n in range(1, 9))
+"""Coefficients of t², t⁴ … in atan(t) / t - 1, to 2^-27 for |t| up to `EIGHTH`."""
+
+EIGHTH = math.tan(math.pi / 8)
+
+
+def _arc(emit: Emit, ratio: Any) -> Any:
+    """The angle of a ratio from 0 to 1: above `EIGHTH`, that of (t - 1)/(t + 1) beside π/4."""
+    above = _compare(emit, "gt", ratio, EIGHTH)
+    turned = emit(_DIVIDE, emit(_SUBTRACT, ratio, 1.0), emit(_ADD, ratio, 1.0))
+    t = _select(emit, above, turned, ratio)
+    square = emit(_MULTIPLY, t, t)
+    near = emit(Fma(), emit(_MULTIPLY, t, square), polynomial(emit, ARC, square), t)
+    return _select(emit, above, emit(_ADD, near, math.pi / 4), near)
+
+
+def _atan(emit: Emit, x: Any) -> Any:
+    size = _size(emit, x)
+    above = _compare(emit, "gt", size, 1.0)
+    angle = _arc(emit, _select(emit, above, emit(_DIVIDE, 1.0, size), size))
+    return with_sign(emit, _select(emit, above, emit(_SUBTRACT, math.pi / 2, angle), angle), x)
+
+
+def _in_order(emit: Emit, a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
+    """The greater and the lesser magnitude, the lesser one over the greater one (1 for equal ones), and whether a's is greater."""
+    a, b = _size(emit, a), _size(emit, b)
+    first = _compare(emit, "gt", a, b)
+    greater, lesser = _select(emit, first, a, b), _select(emit, first, b, a)
+    ratio = _select(emit, _compare(emit, "eq", lesser, greater), 1.0, emit(_DIVIDE, lesser, greater))
+    return greater, lesser, ratio, first
+
+
+def _atan2(emit: Emit, y: Any, x: Any) -> Any:
+    greater, lesser, ratio, steep = _in_order(emit, y, x)
+    nothing = emit(Binary("and", "pred"), _compare(emit, "eq", greater, 0.0), _compare(emit, "eq", lesser, 0.0))
+    angle = _arc(emit, _select(emit, nothing, 0.0, ratio))
+    angle = _select(emit, steep, emit(_SUBTRACT, math.pi / 2, angle), angle)
+    behind = emit(Compare("lt", "s32"), emit(Bitcast("b32"), x), 0)
+    return with_sign(emit, _select(emit, behind, emit(_SUBTRACT, math.pi, angle), angle), y)
+
+
+def _hypot(emit: Emit, x: Any, y: Any) -> Any:
+    greater, lesser, ratio, _ = _in_order(emit, x, y)
+    found = emit(_MULTIPLY, greater, emit(SquareRoot(), emit(Fma(), ratio, ratio, 1.0)))
+    infinite = [_compare(emit, "eq", each, math.inf) for each in (greater, lesser)]
+    return _select(emit, emit(Binary("or", "pred"), *infinite), math.inf, found)
+
+
+def _asin(emit: Emit, x: Any) -> Any:
+    """The angle of x over √((1 - x)(1 + x))."""
+    rest = emit(_MULTIPLY, emit(_SUBTRACT, 1.0, x), emit(_ADD, 1.0, x))
+    return _atan(emit, emit(_DIVIDE, x, emit(SquareRoot(), rest)))
+
+
+def _acos(emit: Emit, x: Any) -> Any:
+    """Twice the angle of √((1 - x)/(1 + x))."""
+    half = _atan(emit, emit(SquareRoot(), emit(_DIVIDE, emit(_SUBTRACT, 1.0, x), emit(_ADD, 1.0, x))))
+    return emit(_ADD, half, half)
+
+
+LONG = 2.0**12
+"""From here on, x + √(x² ± 1) is 2x."""
+
+
+def _log_of_twice(emit: Emit, size: Any) -> Any:
+    return emit(_ADD, _log(emit, size), math.log(2))
+
+
+def _asinh(emit: Emit, x: Any) -> Any:
+    size = _size(emit, x)
+    root = emit(SquareRoot(), emit(Fma(), size, size, 1.0))
+    more = emit(_DIVIDE, emit(_MULTIPLY, size, size), emit(_ADD, root, 1.0))
+    long = _compare(emit, "gt", size, LONG)
+    found = _select(emit, long, _log_of_twice(emit, size), _log1p(emit, emit(_ADD, size, more)))
+    return with_sign(emit, found, x)
+
+
+def _acosh(emit: Emit, x: Any) -> Any:
+    more = emit(_SUBTRACT, x, 1.0)
+    root = emit(SquareRoot(), emit(_MULTIPLY, more, emit(_ADD, more, 2.0)))
+    long = _compare(emit, "gt", x, LONG)
+    found = _select(emit, long, _log_of_twice(emit, x), _log1p(emit, emit(_ADD, more, root)))
+    return _select(emit, _compare(emit, "ge", x, 1.0), found, math.nan)
+
+
+def _atanh(emit: Emit, x: Any) -> Any:
+    size = _size(emit, x)
+    ratio = emit(_DIVIDE, emit(_ADD, size, size), emit(_SUBTRACT, 1.0, size))
+    return with_sign(emit, emit(_MULTIPLY, _log1p(emit, ratio), 0.5), x)
+
+
 def _ten_to(x: Values) -> Values:
     return np.power(10.0, x)
 
 
 def _reciprocal(emit: Emit, x: Any) -> Any:
-    return emit(Binary("div.rn", "f32"), 1.0, x)
+    return emit(_DIVIDE, 1.0, x)
 
 
 def one(instruction: Instruction) -> Callable[..., Any]:
@@ -305,10 +396,18 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "sinhf": (1, np.sinh, _sinh),
     "coshf": (1, np.cosh, _cosh),
     "cbrtf": (1, np.cbrt, _cbrt),
+    "atanf": (1, np.arctan, _atan),
+    "atan2f": (2, np.arctan2, _atan2),
+    "asinf": (1, np.arcsin, _asin),
+    "acosf": (1, np.arccos, _acos),
+    "asinhf": (1, np.arcsinh, _asinh),
+    "acoshf": (1, np.arccosh, _acosh),
+    "atanhf": (1, np.arctanh, _atanh),
+    "hypotf": (2, np.hypot, _hypot),
     "powf": (2, np.power, _pow),
     "sqrtf": (1, np.sqrt, one(SquareRoot())),
     "fsqrt_rn": (1, np.sqrt, one(SquareRoot())),
-    "fdiv_rn": (2, np.divide, one(Binary("div.rn", "f32"))),
+    "fdiv_rn": (2, np.divide, one(_DIVIDE)),
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
 """Number of operands of each function, its meaning for float32 or float64 arrays, and its instructions."""

@@ -34,12 +34,14 @@ _PORTABLE_AND_MAPPED = 1 | 2
 
 
 class AddressError(ValueError):
-    """A kernel read a sparse tensor at addresses that break the rule of pieces. Results that depend on them are NaN."""
+    """A kernel read a sparse tensor at addresses that break the rule of pieces. Results that depend on them are NaN, and wrong if they
+    are integers.
+    """
 
     def __init__(self, kernels: str) -> None:
         super().__init__(
-            f"{kernels} read a sparse tensor at a computed address against this rule: {RULE}. Rows of its results are NaN: mask rows and "
-            "columns outside, and begin along the sparse axis at multiples of 16"
+            f"{kernels} read a sparse tensor at a computed address against this rule: {RULE}. Rows of its results are NaN; "
+            "integers there have all bits set: mask rows and columns outside, and begin along the sparse axis at multiples of 16"
         )
 
 

@@ -148,13 +148,19 @@ class Describer:
             return ordered
         if len(ordered) != 2:
             raise unsupported(
-                "a tile of a tensor that is sparse along its last axis but one must have two dimensions", op
+                "a tile of a tensor that is sparse along its last axis but one must have two dimensions",
+                op,
+                "load [rows, columns], and reshape behind the load",
             )
         k, n = ordered
         names = self.function.argument_names
         apart = launch_size(k.stride, names)
         if apart is None or len(apart.terms) > 1:
-            raise unsupported("a stride of a sparse tensor must be an argument, a number, or a product of these", op)
+            raise unsupported(
+                "a stride of a sparse tensor must be an argument, a number, or a product of these",
+                op,
+                "pass the stride as an argument",
+            )
         require_rows_apart(self.function, names[found.base], apart)
         return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
 
@@ -171,7 +177,11 @@ class Describer:
             (number,) = lanes(bound)
             beyond = bound - Polynomial.atom(Lane(number))
             if lanes(beyond):
-                raise unsupported("a mask must compare the index along a dimension with a size", load)
+                raise unsupported(
+                    "a mask must compare the index along a dimension with a size",
+                    load,
+                    "write (rows[:, None] < M) & (columns[None, :] < K)",
+                )
             check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
 
     def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
@@ -223,7 +233,9 @@ class Describer:
             bounds = self._moving(pointer, shape, bounds)
         found = access(pointer, shape, bounds, op, repeats=repeats, gapless=not dense)
         if found.base not in self.function.body.block.args:
-            raise unsupported("the pointers of a tile must be computed from a pointer argument", op)
+            raise unsupported(
+                "the pointers of a tile must be computed from a pointer argument", op, "pass each array as an argument"
+            )
         if not found.dimensions:
             raise unsupported("a tile needs more than one element", op)
         return without_moves(found, op, sparse=not dense and found.base not in self.across)
@@ -247,7 +259,9 @@ class Describer:
             stride = launch_size(each, names)
             if unit is None or stride is None:
                 raise unsupported(
-                    "a stride of a sparse tensor must be an argument, a number, or a product of these", op
+                    "a stride of a sparse tensor must be an argument, a number, or a product of these",
+                    op,
+                    "pass the stride as an argument",
                 )
             require_whole(self.function, names[base], stride, unit)
 

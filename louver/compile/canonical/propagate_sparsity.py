@@ -61,7 +61,11 @@ def require_multiplied(module: ModuleOp) -> None:
     for op in module.walk():
         if isinstance(op, tt.DecompressOp):
             use = next(iter(op.result.uses)).operation
-            raise unsupported("a product may only multiply its sparse tile, as it was loaded", use)
+            raise unsupported(
+                "a product may only multiply its sparse tile, as it was loaded",
+                use,
+                "scale the sums behind the dot instead",
+            )
 
 
 def encoded(type_: Attribute, encoding: tt.SparseAttr) -> Attribute:
@@ -170,7 +174,11 @@ def _require_tiles(group: Sequence[SSAValue], names: set[tt.SparseAttr | None], 
     if is_address(group[0]):
         carried = next((value.name_hint for value in group if isinstance(value, BlockArgument)), None) or "a value"
         text = " and ".join(sorted("dense" if each is None else str(each) for each in names))
-        raise unsupported(f"a value that a loop or branch passes on must have one encoding; {carried} is {text}", op)
+        raise unsupported(
+            f"a value that a loop or branch passes on must have one encoding; {carried} is {text}",
+            op,
+            "pass sparse arguments, or dense ones, to both sides",
+        )
 
 
 def _spread(marked: Encodings, dense: set[SSAValue]) -> Encodings:
@@ -208,7 +216,11 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
             return op.results
         case _:
             pass
-    raise unsupported("a pointer or descriptor of a sparse tensor may only be moved and loaded through", op)
+    raise unsupported(
+        "a pointer or descriptor of a sparse tensor may only be moved and loaded through",
+        op,
+        "load the tile as it is stored, and convert the tile",
+    )
 
 
 def _same_matrix(source: SSAValue, result: SSAValue) -> bool:

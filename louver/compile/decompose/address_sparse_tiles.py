@@ -13,7 +13,8 @@ that is not masked:
 - The mask is constant in a group.
 - The tensor holds the elements.
 
-A group that fails reads NaN in place of its values, so its row of the result is NaN, and the kernel sets a flag.
+A group that fails reads NaN in place of its values, so its row of the result is NaN, and the kernel sets a flag. Integers have
+no NaN: there all but the last rule must be proven, or checked by the launch.
 docs/computed-addresses.md has the rules.
 """
 
@@ -38,12 +39,16 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.alignment import NOTHING, Needs
+from louver.analysis.apart import Apart
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import root_of
 from louver.analysis.runs import WHOLE, Runs
 from louver.compile.canonical.turn_across import lengths_across
+from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
-from louver.compile.decompose.memory import Axes, part_types
+from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
+from louver.compile.decompose.memory import Axes, part_types, require_multiples
 from louver.compile.decompose.sample import Places, Samples
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -51,6 +56,7 @@ from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp, TruncIOp
 from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VALUES, VIOLATIONS
+from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
 from louver.ir.tile.multiples import APART, DIVISIBILITY, multiples_of
@@ -81,7 +87,7 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
     """Rewrite the loads of these arguments in place.
 
     Rejects, with operation and source line, addresses that are not computed by element, tiles that products do not take,
-    and integers, whose results could not show a violation.
+    and integers whose pieces are not proven: their results have no NaN.
     """
     if not computed:
         return Addressed()
@@ -92,8 +98,19 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
         for op in function.body.walk()
         if isinstance(op, tt.LoadOp) and (root := root_of(op.ptr)) is not None and root in names
     }
+    for op in found:
+        if op.other is not None and not is_zero(op.other):
+            raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
     runs, across = _proofs(function, names), lengths_across(function)
-    proven = {op: _Proven.of(op, runs, across=root in across) for op, root in found.items()}
+    found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
+    apart = Apart(
+        runs, {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
+    )
+    proven = {op: _Proven.of(op, runs, apart if root in across else None) for op, root in found.items()}
+    for op, each in proven.items():
+        require_multiples(each.needs, op)
+        if each.apart is not None:
+            require_rows_apart(function, names[found[op]], each.apart)
     tensors, added = _add_arguments(function, names)
     samples, pieces = Samples(function), dict[str, int]()
     for op, root in found.items():
@@ -115,11 +132,6 @@ def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
     """The dimension of a tile that is the sparse axis: that of neighbours in memory, or the other one for a tensor that is
     sparse along its last axis but one. If no neighbours are known, the dimension along which a dot sums.
     """
-    shape = tensor_of(load.result).get_shape()
-    if len(shape) != 2:
-        raise unsupported(
-            "a sparse tile at a computed address is a matrix", load, "load [rows, columns], and reshape behind the load"
-        )
     size = memory_bytes(tensor_of(load.result))
     for dimension in (1, 0):
         run = runs.of(load.ptr, dimension, 2)
@@ -143,22 +155,72 @@ class _Proven:
 
     columns: the dimension that is the sparse axis. piece: columns that are neighbours, begin at a multiple of their number,
     and have one mask; 1 if nothing is known. zeroed: further conditions under which elements change a result, each with the
-    dimension of columns in it.
+    dimension of columns in it. needs: arguments with numbers that must divide them, or nothing is known.
+    line: columns that are neighbours, wherever they begin. masked: columns that have one mask. apart: for a tensor that is sparse along
+    its last axis but one, the distance of neighbours, which must be that of rows, or the line is not known.
     """
 
     columns: int
     piece: int
+    line: int
+    masked: int
     zeroed: tuple[tuple[SSAValue, int], ...] = ()
+    needs: Needs = NOTHING
+    apart: Size | None = None
 
     @classmethod
-    def of(cls, load: tt.LoadOp, runs: Runs, *, across: bool) -> _Proven:
+    def of(cls, load: tt.LoadOp, runs: Runs, apart: Apart | None) -> _Proven:
+        """apart: for a tensor that is sparse along its last axis but one, else None."""
+        across = apart is not None
         columns = _columns(load, runs, across=across)
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
         sizes = () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
         piece = next((each for each in sizes if width % each == 0 and runs.moves(load, columns, each)), 1)
+        needs: Needs | None = NOTHING
+        if piece == 1 and isinstance(tensor_of(load.result).element_type, IntegerType):
+            needs = None if across else _needs(load, columns, runs, group)
+            if needs is None:
+                raise unsupported(_PIECES_OF_INTEGERS, load, _INSTEAD_OF_INTEGERS[across])
+            piece, runs = group, Runs({**runs.multiples, **dict(needs)})
         zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
-        return cls(columns, piece, tuple(zeroed))
+        line, masked, distance = piece, piece, None
+        if apart is not None:
+            lines = {each: apart.of(load.ptr, columns, each) for each in (group * ENTRY_CODES, group)}
+            line, distance = next(((each, found) for each, found in lines.items() if found), (1, None))
+            masks = [*zeroed, *([] if load.mask is None else [(load.mask, columns)])]
+            masked = next((each for each in lines if all(runs.same(*mask, each) for mask in masks)), 1)
+        return cls(columns, piece, line, masked, tuple(zeroed), needs, distance)
+
+
+_PIECES_OF_INTEGERS = (
+    "pieces of integers at a computed address must be proven, because integers have no NaN to show a violation: whole groups "
+    "along the sparse axis, with one mask"
+)
+
+_INSTEAD_OF_INTEGERS = (
+    "write row * stride + column, with columns that are start + tl.arange for a start of whole groups, and a mask of "
+    "columns < K",
+    "pass the transpose, sparse along its last axis, or address tiles by program_id * BLOCK + tl.arange",
+)
+"""What to write instead, for a tensor that is sparse along its last axis, and for one along its last axis but one."""
+
+
+def _needs(load: tt.LoadOp, columns: int, runs: Runs, group: int) -> Needs | None:
+    """The arguments that must be multiples of a group, for pieces of a group to be proven; None if that is no proof."""
+
+    def proves(chosen: Sequence[SSAValue]) -> bool:
+        return Runs({**runs.multiples, **dict.fromkeys(chosen, group)}).moves(load, columns, group)
+
+    chosen = [
+        each for each, known in runs.multiples.items() if isinstance(each.type, IntegerType) and known % group != 0
+    ]
+    if not proves(chosen):
+        return None
+    for each in list(chosen):
+        fewer = [other for other in chosen if other is not each]
+        chosen = fewer if proves(fewer) else chosen
+    return frozenset((each, group) for each in chosen)
 
 
 def _zeroed(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
@@ -257,8 +319,8 @@ def _drop_pointers(function: tt.FuncOp, roots: Collection[SSAValue]) -> None:
 class _Piece:
     """Neighbours along the sparse axis, from a column on.
 
-    offsets: of the first element in the dense tensor, and, if neighbours are not proven, of the others of its group. masks: of
-    the same elements; empty without a mask. after: columns from the beginning of the entry.
+    offsets: of the first element in the dense tensor, and, if neighbours are not proven, of the others of its group; empty if the
+    entry's gives it. masks: likewise; empty without a mask. after: columns from the beginning of the entry.
     """
 
     offsets: tuple[SSAValue, ...]
@@ -278,7 +340,11 @@ class _Found:
 
 
 class _Load:
-    """Replaces one load by loads of values and of codes."""
+    """Replaces one load by loads of values and of codes.
+
+    group, entry: columns of a group, and of the groups whose codes are one access. piece: columns whose values are one access.
+    checked: columns that the load of codes checks at once.
+    """
 
     def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples) -> None:
         self.op, self.tensor, self.proven, self.samples = op, tensor, proven, samples
@@ -288,6 +354,9 @@ class _Load:
         self.group = MAPS[element_bits(self.element)].group
         self.entry = ENTRY_CODES * self.group
         self.piece = max(proven.piece, self.group)
+        # A piece may be longer than an entry, whose columns alone are checked with its codes.
+        whole = min(proven.line, proven.masked) == self.entry > self.piece
+        self.checked = self.entry if whole else min(self.piece, self.entry)
 
     @property
     def bytes(self) -> int:
@@ -297,14 +366,6 @@ class _Load:
     def replace(self) -> None:
         """Rewrite in place."""
         op = self.op
-        if op.other is not None and not is_zero(op.other):
-            raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
-        if isinstance(self.element, IntegerType):
-            raise unsupported(
-                "a tile of integers at a computed address could not show that it is read wrongly",
-                op,
-                "begin tiles at multiples of 16 rows and mask rows and columns, so that Louver can describe them",
-            )
         values, metadata = (cast("AnyTensor", each) for each in part_types(op.result.type, self.axes, op))
         parts = [self._values(values.get_shape()), self._codes(metadata.get_shape())]
         joined = UnrealizedConversionCastOp.create(operands=parts, result_types=[op.result.type])
@@ -320,19 +381,21 @@ class _Load:
         column, inside = make.times(make.quotient(place, kept), self.piece), make.rest(place, kept)
         if self.piece < self.entry:
             begin = make.times(make.quotient(column, self.entry), self.entry)
-            found = self._found(row, begin, [(column, make.minus(column, begin))], shape, own=True)
+            found = self._found(row, begin, [(column, make.minus(column, begin))], shape, extent=self.piece, own=True)
         else:
-            found = self._found(row, column, [(column, 0)], shape, own=True)
+            found = self._found(row, column, [(column, 0)], shape, extent=self.piece, own=True)
         make = TileNumbers(self.op)
         at = make.choice(found.wrong, self.tensor.nan, make.shifted(found.line, KEPT.bit_length() - 1))
-        zero = make.filled(0.0, self.element, shape)
+        is_whole = isinstance(self.element, IntegerType)
+        zero = make.filled(0 if is_whole else 0.0, self.element, shape)
         return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
         row, begin = self._entry(shape)
         make = TileNumbers(self.samples.start)
-        steps = range(0, self.entry, self.piece)
-        found = self._found(row, begin, [(make.add(begin, each) if each else begin, each) for each in steps], shape)
+        steps = range(0, self.entry, self.checked)
+        pieces = [(make.add(begin, each) if each else begin, each) for each in steps]
+        found = self._found(row, begin, pieces, shape, extent=self.checked)
         make = TileNumbers(self.op)
         # Several threads may report at once.
         flag, one, wrong = (make.whole(each, shape) for each in (self.tensor.flag, make.constant(1), found.wrong))
@@ -376,11 +439,12 @@ class _Load:
         pieces: Sequence[tuple[SSAValue, Number]],
         shape: Sequence[int],
         *,
+        extent: int,
         own: bool = False,
     ) -> _Found:
         """The entry that begins at a column, and its pieces, each with its first column and the columns before it.
 
-        own: whether the line is that of the only piece, not of the entry.
+        extent: columns of a piece. own: whether the line is that of the only piece, not of the entry.
         """
         base = self._offset(row, begin, shape)
         sampled = [self._piece(row, column, after, shape) for column, after in pieces]
@@ -389,19 +453,18 @@ class _Load:
         entry, inside = self._line(make, base)
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
-            offset, *others = map(live, piece.offsets)
-            # An entry may be a part of a piece. Along the other axis a piece is one group, and the tensor holds whole groups.
-            read = self.piece if own else min(self.piece, self.entry)
-            last = make.minus(tensor.count, read if inside is None else 1)
+            offset, *others = map(live, piece.offsets) if piece.offsets else (self._beside(make, base, piece.after),)
+            # Along the other axis a piece is whole groups, and the tensor holds whole groups.
+            last = make.minus(tensor.count, extent if inside is None else 1)
             faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
             if piece.after != 0:
-                after = make.wide(piece.after)
-                line = make.add(entry, after)
-                apart = after if tensor.columns is None else make.times(tensor.columns, after)
-                faults += [make.compared(offset, "ne", make.add(base, apart)), make.compared(base, "slt", 0)]
-                if inside is not None and tensor.length is not None:
-                    end = make.minus(tensor.length, self.piece)
-                    faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
+                line = make.add(entry, make.wide(piece.after))
+                if piece.offsets:
+                    faults.append(make.compared(offset, "ne", self._beside(make, base, piece.after)))
+                faults.append(make.compared(base, "slt", 0))
+            if inside is not None and tensor.length is not None and (piece.after != 0 or extent > self.group):
+                end = make.minus(tensor.length, extent)
+                faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
             if self.proven.piece == 1:
                 faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
             for number, other in enumerate(others, 1):
@@ -414,6 +477,11 @@ class _Load:
                 shown.append(mask)
             wrong.append(fault)
         return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
+
+    def _beside(self, make: TileNumbers, base: SSAValue, after: Number) -> SSAValue:
+        """The offset of an element that stands `after` columns behind one at an offset."""
+        distance = make.wide(after)
+        return make.add(base, distance if self.tensor.columns is None else make.times(self.tensor.columns, distance))
 
     def _mask(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue | None:
         """The mask of elements. Columns that the other operand of the dot masks with zeros count as masked too: what stands
@@ -429,11 +497,14 @@ class _Load:
         return found
 
     def _piece(self, row: SSAValue, column: SSAValue, after: Number, shape: Sequence[int]) -> _Piece:
-        make = TileNumbers(self.samples.start)
-        count = self.group if self.proven.piece == 1 else 1
-        columns = [make.add(column, each) if each else column for each in range(count)]
-        masks = tuple(mask for each in columns if (mask := self._mask(row, each, shape)) is not None)
-        return _Piece(tuple(self._offset(row, each, shape) for each in columns), masks, after)
+        make, proven = TileNumbers(self.samples.start), self.proven
+        group = [make.add(column, each) if each else column for each in range(self.group if proven.piece == 1 else 1)]
+        masked = group[:1] if proven.masked >= self.group else group
+        masks = tuple(mask for each in masked if (mask := self._mask(row, each, shape)) is not None)
+        placed = group[:1] if proven.line >= self.group else group
+        # In a line, the place of an entry gives that of its pieces.
+        placed = () if proven.line >= self.entry > self.piece else placed
+        return _Piece(tuple(self._offset(row, each, shape) for each in placed), masks, after)
 
     def _line(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue | None]:
         """The place of an element in the lines that are stored, from its offset in the dense tensor; and its place in its line,
@@ -472,7 +543,5 @@ class _Load:
         pointers = insert_before(self.op, tt.AddPtrOp(make.whole(array, shape), make.whole(at, shape)))
         masked = (None, None) if mask is None else (make.whole(mask, shape), other)
         load = tt.LoadOp(pointers, *masked)
-        load.properties |= {
-            name: self.op.properties[name] for name in ("cache", "evict", "isVolatile") if name in self.op.properties
-        }
+        load.properties |= {name: self.op.properties[name] for name in KEPT_PROPERTIES if name in self.op.properties}
         return insert_before(self.op, load)

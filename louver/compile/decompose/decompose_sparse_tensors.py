@@ -110,7 +110,11 @@ class _Decomposition:
             return None
         tile = getattr(type_, "block", None)
         if not isinstance(tile, TensorType) or tile.get_num_dims() < 2:
-            raise unsupported("a sparse argument must be a pointer, or a descriptor of matrices", self.function)
+            raise unsupported(
+                "a sparse argument must be a pointer, or a descriptor of matrices",
+                self.function,
+                "describe [rows, columns]",
+            )
         return Axes.last(tile.get_num_dims())
 
     def _split_argument(self, block: Block, index: int, axes: Axes | None, op: Operation) -> None:

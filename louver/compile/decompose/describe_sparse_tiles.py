@@ -118,7 +118,9 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
     columns, rows = ordered[-1], ordered[-2] if len(ordered) > 1 else None
     if any(each.begins_before and not each.floored for each in ordered):
         raise unsupported(
-            "a sparse tile that begins before its row, or before its matrix, must be masked there (offsets >= 0)", op
+            "a sparse tile that begins before its row, or before its matrix, must be masked there (offsets >= 0)",
+            op,
+            "add (offsets >= 0) to the mask",
         )
     if columns.size is None:
         _require_reach(describer, found.base, columns, "columns", op)

@@ -208,7 +208,9 @@ class _Expansion:
             kind = "fadd"
         if kind not in ("add", "fadd", "and", "or", "xor"):
             raise unsupported(
-                f"a descriptor reduces by atomic_add, atomic_and, atomic_or and atomic_xor, not by {kind}", op
+                f"a descriptor reduces by atomic_add, atomic_and, atomic_or and atomic_xor, not by {kind}",
+                op,
+                "use one of these, or tl.atomic_max on pointers",
             )
         make = Make(op)
         pointers, mask = make.pointers(view, range(len(view.first)))

@@ -173,6 +173,7 @@ def split_offsets(
             raise unsupported(
                 f"a sparse tile must begin at a provable multiple of {of} {what}, such as tl.program_id(0) * BLOCK",
                 make.op,
+                "mask what is beyond the last tile instead of moving tiles back",
             )
         require_multiples(needs, make.op)
     values, metadata = list(offsets), list(offsets)

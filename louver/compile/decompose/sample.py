@@ -133,7 +133,9 @@ class Samples:
                 return self._gathered(owner, value, places.indices[0])
             case _:
                 raise unsupported(
-                    "the address of a sparse tile is computed by operations on elements, and by loads", owner
+                    "the address of a sparse tile is computed by operations on elements, and by loads",
+                    owner,
+                    "compute row and column numbers as vectors, and join them as rows[:, None] * stride + columns[None, :]",
                 )
 
     # --- operations ---------------------------------------------------------------------------------------------------
@@ -189,7 +191,9 @@ class Samples:
             if isinstance(loop, tt.FuncOp):
                 return TileNumbers(self.start).constant(0, i64)
             raise unsupported(
-                "a loop without a count may not carry the address of a sparse tile", cast(Operation, loop)
+                "a loop without a count may not carry the address of a sparse tile",
+                cast(Operation, loop),
+                "write for step in range(tl.cdiv(K, BLOCK_K)), and compute the address from the step",
             )
         index = value.index - 1
         first = self._carried(loop, self.at(loop.iter_args[index], places), value, places)

@@ -77,16 +77,26 @@ def read_nest(module: ModuleOp) -> ProductNest:
     place = trace.block(store.desc, store.offsets, store)
     if isinstance(place.entry, Chosen):
         raise unsupported(
-            f"{place.entry.argument} may select matrices of the sparse operand only, not of the output", store
+            f"{place.entry.argument} may select matrices of the sparse operand only, not of the output",
+            store,
+            "store the tile at its own matrix, row and column",
         )
     epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(source, axes, store)
     _check_batch(product, place, store)
     target = place.view
     stored = [extents[axis] for axis in axes if axis]
     if not all(trace.same(size, extent) for size, extent in zip(target.sizes, stored, strict=True)):
-        raise unsupported("the stored tensor must have the product's sizes", store)
+        raise unsupported(
+            "the stored tensor must have the product's sizes",
+            store,
+            "mask the store with the sizes that bound the loads",
+        )
     if [trace.position(offset, store) for offset in place.offsets] != [positions[axis] for axis in axes if axis]:
-        raise unsupported("a tile must be stored at the row and column where its operands were read", store)
+        raise unsupported(
+            "a tile must be stored at the row and column where its operands were read",
+            store,
+            "store with the row and column numbers of the loads",
+        )
     trace.require_all_explained()
     tile_m, tile_n = tensor_of(total).get_shape()
     stated = conditions(function)
@@ -122,7 +132,11 @@ def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> N
     if split is None or (split.programs is not None and split.programs.constant == 1):
         return
     if isinstance(store, tt.DescriptorStoreOp):
-        raise unsupported("programs that share K must add their sums to memory (tl.atomic_add), not store them", store)
+        raise unsupported(
+            "programs that share K must add their sums to memory (tl.atomic_add), not store them",
+            store,
+            "use tl.atomic_add on zeros",
+        )
     if not adds_up(epilogue):
         raise unsupported(
             "programs that share K may only scale and convert their sums before they add them",
@@ -175,13 +189,21 @@ def _only_store(function: tt.FuncOp) -> Writing:
     stores = [op for op in function.body.walk() if isinstance(op, Writing | tt.StoreOp)]
     if len(stores) != 1:
         raise unsupported(
-            f"a kernel must store once; there are {len(stores)} stores", stores[1] if stores else function
+            f"a kernel must store once; there are {len(stores)} stores",
+            stores[1] if stores else function,
+            "store each further output in a kernel of its own",
         )
     store = stores[0]
     if isinstance(store, tt.StoreOp):
-        raise unsupported("a kernel must store through a descriptor (tt.descriptor_store)", store)
+        raise unsupported(
+            "a kernel must store through a descriptor (tt.descriptor_store)",
+            store,
+            "store to y + rows[:, None] * stride + columns[None, :] under a mask",
+        )
     if store.parent_op() is not function:
-        raise unsupported("the store must stand outside of loops and branches", store)
+        raise unsupported(
+            "the store must stand outside of loops and branches", store, "store once, behind the loop over K"
+        )
     return store
 
 
@@ -190,7 +212,9 @@ def _adds(store: Writing) -> bool:
         return False
     if store.kind.data != "add":
         raise unsupported(
-            f"a product must be stored or added to memory, not combined with it by {store.kind.data}", store
+            f"a product must be stored or added to memory, not combined with it by {store.kind.data}",
+            store,
+            "use tl.store or tl.atomic_add",
         )
     element = tt.element_name(tensor_of(store.src).element_type)
     if element not in ADDED:
@@ -222,9 +246,17 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
     own = [(batch.extent, entry) for batch, entry in entries if batch is not None and batch.index is None]
     expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
     if set(own) != set(expected):
-        raise unsupported("operands and output must have one batch size, and one index in the batch", store)
+        raise unsupported(
+            "operands and output must have one batch size, and one index in the batch",
+            store,
+            "number matrices of all of them by one tl.program_id",
+        )
     if place.entry is not None and place.entry in (product.m.axis, product.n.axis):
-        raise unsupported("matrices of a batch and tiles must be numbered by different axes of the grid", store)
+        raise unsupported(
+            "matrices of a batch and tiles must be numbered by different axes of the grid",
+            store,
+            "take tl.program_id(2) for matrices",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +282,17 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     loop = trace.definition(total, trace.function)
     assert isinstance(loop, scf.ForOp)
     if len(loop.iter_args) != 1:
-        raise unsupported("the loop over K may carry the accumulator only", loop)
+        raise unsupported(
+            "the loop over K may carry the accumulator only",
+            loop,
+            "compute other values from the loop's number, or behind the loop",
+        )
     if not is_zero(loop.iter_args[0]):
-        raise unsupported("the sum of products must start at a constant of zeros", loop)
+        raise unsupported(
+            "the sum of products must start at a constant of zeros",
+            loop,
+            "start at tl.zeros, and add other terms behind the loop",
+        )
     dot = _read_step(trace, loop)
     if dot.pairs is not None:
         raise unsupported("warpgroups multiply no pairs of 4-bit integers", dot)
@@ -267,13 +307,19 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported("a product of f32 multiplies as tf32", dot, "pass input_precision='tf32'")
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:
-        raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
+        raise unsupported(
+            "rows and columns of tiles must be numbered by different axes of the grid",
+            dot,
+            "take tl.program_id(0) for rows and tl.program_id(1) for columns",
+        )
     if isinstance(b_entry, Chosen):
         raise unsupported(f"{b_entry.argument} may select matrices of a sparse operand, not of a dense one", dot)
     if isinstance(a_entry, Chosen):
         a, a_entry = _numbered(a, a_entry, m, n, dot), None
     if not trace.same(a.depth, b.depth):
-        raise unsupported(f"both operands must have the same K, not {a.depth} and {b.depth}", dot)
+        raise unsupported(
+            f"both operands must have the same K, not {a.depth} and {b.depth}", dot, "bound both loads by one size"
+        )
     _check_loop(trace, loop, a.depth, tile_k)
     return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, promotion(dot, a.element))
 
@@ -293,10 +339,18 @@ def _check_starts(trace: Trace, dot: tt.DotOp, *axes: tuple[Position, Size, int]
     """Requires that tiles follow each other without a gap, or that a single tile covers the axis."""
     for start, extent, tile in axes:
         if start == ONLY and not trace.within(extent, tile):
-            raise unsupported(f"a single tile along an axis must cover it, at most {tile} elements, not {extent}", dot)
+            raise unsupported(
+                f"a single tile along an axis must cover it, at most {tile} elements, not {extent}",
+                dot,
+                "start a program for each tile",
+            )
     scales, tiles = ("×".join(map(str, sizes)) for sizes in zip(*((s.scale or t, t) for s, _, t in axes), strict=True))
     if scales != tiles:
-        raise unsupported(f"tiles of {tiles} must start at multiples of {tiles}, not of {scales}", dot)
+        raise unsupported(
+            f"tiles of {tiles} must start at multiples of {tiles}, not of {scales}",
+            dot,
+            "number rows as program * BLOCK + tl.arange(0, BLOCK)",
+        )
 
 
 def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None:
@@ -365,7 +419,11 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> tt.DotOp:
         dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
         if isinstance(dot, tt.DotOp) and is_zero(dot.c):
             return dot
-    raise unsupported("a step of the loop over K must add one dot to the accumulator", step)
+    raise unsupported(
+        "a step of the loop over K must add one dot to the accumulator",
+        step,
+        "write total = tl.dot(a, b, total), and scale the sums behind the loop",
+    )
 
 
 def _read_operand(
@@ -382,12 +440,20 @@ def _read_operand(
         k_dimension = 1 - k_dimension
         op = trace.without_entry(op.src, op)
     if not isinstance(op, tt.DescriptorLoadOp):
-        raise unsupported("an operand of a dot must be loaded through a descriptor", op)
+        raise unsupported(
+            "an operand of a dot must be loaded through a descriptor",
+            op,
+            "load it from x + rows[:, None] * stride + columns[None, :], with rows that the program's number gives",
+        )
     if op.parent_op() is not loop:
-        raise unsupported("an operand of a dot must be loaded in the loop over K", op)
+        raise unsupported("an operand of a dot must be loaded in the loop over K", op, "load it in each step")
     block = trace.block(op.desc, op.offsets, op)
     if block.offsets[k_dimension] is not loop.body.block.args[0]:
-        raise unsupported("an operand of a dot must be read at the loop's position along K", op)
+        raise unsupported(
+            "an operand of a dot must be read at the loop's position along K",
+            op,
+            "read both operands at k + tl.arange(0, BLOCK_K)",
+        )
     position = trace.position(block.offsets[1 - k_dimension], op)
     trace.places[part] = op.location
     return _load(block, k_dimension), position, block.entry

@@ -96,7 +96,11 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
         if part is not None:
             found[Source(part.total, transposed, True)] = None
         elif isinstance(op, scf.IfOp):
-            raise unsupported("a branch in an epilogue must not read or write memory, nor divide integers", op)
+            raise unsupported(
+                "a branch in an epilogue must not read or write memory, nor divide integers",
+                op,
+                "load in front of the branch",
+            )
         elif isinstance(op, scf.ForOp):
             found[Source(current, transposed, False)] = None
         elif isinstance(op, Operation):
@@ -104,7 +108,9 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
             pending += [(operand, transposed != flips) for operand in op.operands if _is_matrix(operand)]
     if len(found) != 1:
         raise unsupported(
-            f"a stored tile must come from one sum of products, in one orientation; there are {len(found)}", store
+            f"a stored tile must come from one sum of products, in one orientation; there are {len(found)}",
+            store,
+            "add both sums, or store each in a kernel of its own",
         )
     return next(iter(found))
 
@@ -155,7 +161,9 @@ class EpilogueReader:
         match op:
             case tt.FpToFpOp():
                 if op.rounding is not None and op.rounding.data != "rtne":
-                    raise unsupported("an epilogue must round to nearest even (rtne)", op)
+                    raise unsupported(
+                        "an epilogue must round to nearest even (rtne)", op, "leave fp_downcast_rounding out"
+                    )
                 return Cast(self.read(op.src, axes, op), tt.element_name(tensor_of(op.result).element_type))
             case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
                 return Cast(self.read(op.input, axes, op), tt.element_name(tensor_of(op.result).element_type))
@@ -178,7 +186,11 @@ class EpilogueReader:
             case tt.DescriptorLoadOp():
                 return self._vector(op, axes) if len(axes) == 1 else self._matrix(op, axes)
             case _:
-                raise unsupported("an epilogue may only apply elementwise steps, casts and broadcasts", op)
+                raise unsupported(
+                    "an epilogue may only apply elementwise steps, casts and broadcasts",
+                    op,
+                    "reduce, scan and reshape in a kernel of its own",
+                )
 
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
         """A choice between two tiles by one condition for all elements."""
@@ -191,7 +203,11 @@ class EpilogueReader:
         comparison = self.trace.definition(op.cond, op)
         found = choice_of(comparison, op) if isinstance(comparison, CmpfOp | CmpiOp) else None
         if found is None:
-            raise unsupported("a choice in an epilogue needs one comparison of numbers as its condition", comparison)
+            raise unsupported(
+                "a choice in an epilogue needs one comparison of numbers as its condition",
+                comparison,
+                "compare two numbers, and nest choices for more conditions",
+            )
         step, (one, other, chosen, rest) = found
         compared = (self._number(each, comparison) for each in (one, other))
         return Apply.of(step, *compared, values[chosen], values[rest])
@@ -209,7 +225,9 @@ class EpilogueReader:
         if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
             return Constant(value.owner.value.value.data, tt.element_name(value.type))
         if str(value.type) != "f32":
-            raise unsupported("a choice in an epilogue must compare f32 numbers or integers", user)
+            raise unsupported(
+                "a choice in an epilogue must compare f32 numbers or integers", user, "convert both sides to tl.float32"
+            )
         return self._loaded(value, user)
 
     def _loaded(self, value: SSAValue, op: Operation) -> Expression:
@@ -217,16 +235,20 @@ class EpilogueReader:
         if isinstance(value, BlockArgument):
             if value not in names or str(value.type) != "f32":
                 raise unsupported(
-                    "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument", op
+                    "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument",
+                    op,
+                    "pass it as a float, or load it with tl.load(pointer)",
                 )
             return Number(names[value])
         load = self.trace.definition(value, op)
         if not isinstance(load, tt.LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, tt.PointerType):
             raise unsupported(
-                "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument", load
+                "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument",
+                load,
+                "pass it as a float, or load it with tl.load(pointer)",
             )
         if load.mask is not None:
-            raise unsupported("a scalar in an epilogue must be loaded without a mask", load)
+            raise unsupported("a scalar in an epilogue must be loaded without a mask", load, "leave the mask out")
         return LoadScalar(names[load.ptr], tt.element_name(load.ptr.type.pointee))
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
@@ -236,7 +258,9 @@ class EpilogueReader:
         found = choice_of(comparison, op) if isinstance(comparison, CmpfOp) else None
         if found is None:
             raise unsupported(
-                "a choice in an epilogue needs one comparison of floating-point numbers as its condition", comparison
+                "a choice in an epilogue needs one comparison of floating-point numbers as its condition",
+                comparison,
+                "compare two f32 tiles, and nest tl.where for more conditions",
             )
         name, operands = found
         return Apply(name, tuple(self.read(operand, axes, comparison) for operand in operands))
@@ -249,36 +273,66 @@ class EpilogueReader:
     def _vector(self, op: tt.DescriptorLoadOp, axes: Axes) -> LoadVector:
         axis = axes[0]
         if axis is None:
-            raise unsupported("a vector in an epilogue must lie along one axis of the product", op)
+            raise unsupported(
+                "a vector in an epilogue must lie along one axis of the product",
+                op,
+                "load it at the rows or at the columns of the tile",
+            )
         view = self.trace.view(op.desc, op)
         if view.pattern is not None:
-            raise unsupported("a vector in an epilogue must be dense", op)
+            raise unsupported("a vector in an epilogue must be dense", op, "pass a dense array")
         if not self.trace.same(view.sizes[0], self.extents[axis]):
-            raise unsupported(f"a vector along {axis} must have the product's size there, {self.extents[axis]}", op)
+            raise unsupported(
+                f"a vector along {axis} must have the product's size there, {self.extents[axis]}",
+                op,
+                "mask it with that size",
+            )
         if self.trace.position(op.offsets[0], op) != self.positions[axis]:
-            raise unsupported(f"a vector along {axis} must be read where the tile starts", op)
+            raise unsupported(
+                f"a vector along {axis} must be read where the tile starts",
+                op,
+                "load it at the rows or columns of the store",
+            )
         return LoadVector(view.argument, view.element, axis)
 
     def _matrix(self, op: tt.DescriptorLoadOp, axes: Axes) -> LoadMatrix:
         along: list[Axis] = [axis for axis in axes if axis is not None]
         if len(axes) != 2 or sorted(along) != ["m", "n"]:
-            raise unsupported("an epilogue may read vectors, and arrays of the output's shape", op)
+            raise unsupported(
+                "an epilogue may read vectors, and arrays of the output's shape",
+                op,
+                "load it at rows[:, None] and columns[None, :] of the store",
+            )
         view, offsets, batch, entry = self.trace.block(op.desc, op.offsets, op)
         whole = all(self.trace.same(size, self.extents[axis]) for size, axis in zip(view.sizes, along, strict=True))
         if view.pattern is not None or not whole:
-            raise unsupported("an array that an epilogue reads must be dense, with the output's sizes", op)
+            raise unsupported(
+                "an array that an epilogue reads must be dense, with the output's sizes",
+                op,
+                "pass a dense array, masked like the store",
+            )
         own = None if batch is None else batch.extent
         if (own, entry) != (None if self.batch is None else self.batch.extent, self.entry):
-            raise unsupported("an array that an epilogue reads must have the output's batch", op)
+            raise unsupported(
+                "an array that an epilogue reads must have the output's batch",
+                op,
+                "select its matrix by the number that selects the output's",
+            )
         if [self.trace.position(offset, op) for offset in offsets] != [self.positions[axis] for axis in along]:
-            raise unsupported("an array that an epilogue reads must be read where the tile is stored", op)
+            raise unsupported(
+                "an array that an epilogue reads must be read where the tile is stored",
+                op,
+                "load it at the rows and columns of the store",
+            )
         return LoadMatrix(view.argument, view.element, view.strides[0], along == ["n", "m"], batch)
 
 
 def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
     values = set(numbers.iter_values())
     if len(values) != 1:
-        raise unsupported("a constant in an epilogue must be one number for all elements", op)
+        raise unsupported(
+            "a constant in an epilogue must be one number for all elements", op, "load other constants as a vector"
+        )
     (value,) = values
     if isinstance(value, tuple):
         raise unsupported("a constant in an epilogue must be a real number", op)

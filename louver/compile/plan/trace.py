@@ -108,7 +108,11 @@ class Trace:
         """Reject the kernel if an operation with an effect has not been read."""
         for op in self.function.body.walk():
             if op not in self.explained and not isinstance(op, tt.ReturnOp) and not is_side_effect_free(op):
-                raise unsupported("each load, store and other effect of a kernel must be part of its product", op)
+                raise unsupported(
+                    "each load, store and other effect of a kernel must be part of its product",
+                    op,
+                    "move other loads, stores and prints to a kernel of their own",
+                )
 
     def definition(self, value: SSAValue, user: Operation) -> Operation:
         """The operation that defines `value`, added to `explained`. The error names `user` if there is none."""
@@ -123,7 +127,11 @@ class Trace:
         size = launch_size(index, self.names)
         if size is None or len(size.terms) > 1:
             culprit = user if isinstance(index, int) else self._culprit(index, user)
-            raise unsupported("sizes and strides must be arguments or constants, or products of these", culprit)
+            raise unsupported(
+                "sizes and strides must be arguments or constants, or products of these",
+                culprit,
+                "pass the sum as an argument",
+            )
         return size
 
     def same(self, one: Size, other: Size) -> bool:
@@ -159,7 +167,9 @@ class Trace:
                     return Position(program.owner.axis.value.data, constant)
         culprit = user if isinstance(index, int) else self._culprit(index, user)
         raise unsupported(
-            "a tile must start at a program's number times a constant, or be the only one and start at 0", culprit
+            "a tile must start at a program's number times a constant, or be the only one and start at 0",
+            culprit,
+            "number tiles as tl.program_id(0) * BLOCK",
         )
 
     def view(self, descriptor: SSAValue, user: Operation) -> View:
@@ -168,12 +178,14 @@ class Trace:
         if not isinstance(op, tt.MakeTensorDescriptorOp):
             raise unsupported("a descriptor must be made by tt.make_tensor_descriptor", op)
         if op.padding is not None and op.padding.value.data != PAD_ZERO:
-            raise unsupported("a descriptor must read zeros outside its tensor", op)
+            raise unsupported("a descriptor must read zeros outside its tensor", op, "leave padding_option out")
         if op.base not in self.names:
-            raise unsupported("a descriptor's base must be an argument", op)
+            raise unsupported("a descriptor's base must be an argument", op, "move tiles by offsets, not by the base")
         strides = tuple(self.size(step, op) for step in op.steps)
         if strides[-1].constant != 1:
-            raise unsupported("a descriptor's last stride must be the constant 1", op)
+            raise unsupported(
+                "a descriptor's last stride must be the constant 1", op, "pass the stride 1 as a constant"
+            )
         encoding = tt.sparse_encoding(op.block)
         return View(
             self.names[op.base],

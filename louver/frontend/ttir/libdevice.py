@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, RemFOp, SIToFP
 from louver.ir.comparisons import CmpfOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile import ExternElementwiseOp, SplatOp
-from louver.ir.tile.types import as_tensor, tensor_like
+from louver.ir.tile.types import as_tensor, element_of, tensor_like
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 Make: TypeAlias = Callable[[Sequence[SSAValue], Attribute], Operation]
@@ -42,13 +43,31 @@ def _truth(predicate: str, *, size: bool) -> Make:
 
     def make(operands: Sequence[SSAValue], to: Attribute) -> Operation:
         x = math.AbsFOp(operands[0]).result if size else operands[0]
-        limit: SSAValue = arith.ConstantOp(FloatAttr(float("inf"), f32)).result
-        tensor = as_tensor(x.type)
-        if tensor is not None:
-            limit = SplatOp(limit, tensor.get_shape()).result
-        return ExtUIOp(CmpfOp(x, limit, predicate).result, to)
+        return ExtUIOp(CmpfOp(x, _filled(float("inf"), x.type), predicate).result, to)
 
     return make
+
+
+def _same(symbol: str) -> Make:
+    """Another function, which is at least as exact."""
+    return lambda operands, to: ExternElementwiseOp(PREFIX + symbol, operands)
+
+
+def _to_whole_power(operands: Sequence[SSAValue], to: Attribute) -> Operation:
+    """The power with an integer as exponent."""
+    return ExternElementwiseOp(PREFIX + "powf", [operands[0], SIToFPOp(operands[1], to).result])
+
+
+def _saturated(operands: Sequence[SSAValue], to: Attribute) -> Operation:
+    """The number between 0 and 1; 0 for NaN."""
+    zero, limit = (_filled(number, to) for number in (0.0, 1.0))
+    return arith.MinnumfOp(arith.MaxnumfOp(operands[0], zero).result, limit)
+
+
+def _filled(number: float, type_: Attribute) -> SSAValue:
+    value: SSAValue = arith.ConstantOp(FloatAttr(number, f32)).result
+    tensor = as_tensor(type_)
+    return value if tensor is None else SplatOp(value, tensor.get_shape()).result
 
 
 def _sign(operands: Sequence[SSAValue], to: Attribute) -> Operation:
@@ -73,6 +92,12 @@ def upper_half(operands: Sequence[SSAValue], to: Attribute, *, signed: bool = Fa
     return TruncIOp(_shifted(arith.MuliOp(a, b).result, 32), to)
 
 
+def _tangent(operands: Sequence[SSAValue], to: Attribute) -> Operation:
+    return arith.DivfOp(math.SinOp(operands[0]).result, math.CosOp(operands[0]).result)
+
+
+PREFIX = "__nv_"
+
 _FUNCTIONS: dict[str, Make] = {
     "fabsf": _plain(math.AbsFOp),
     "abs": _plain(math.AbsIOp),
@@ -90,7 +115,7 @@ _FUNCTIONS: dict[str, Make] = {
     "erff": _plain(math.ErfOp),
     "sinf": _plain(math.SinOp),
     "cosf": _plain(math.CosOp),
-    "tanf": lambda operands, to: arith.DivfOp(math.SinOp(operands[0]).result, math.CosOp(operands[0]).result),
+    "tanf": _tangent,
     "fast_expf": _plain(math.ExpOp),
     "fast_logf": _plain(math.LogOp),
     "fast_log2f": _plain(math.Log2Op),
@@ -111,21 +136,64 @@ _FUNCTIONS: dict[str, Make] = {
     "float_as_uint": _to(arith.BitcastOp),
     "int_as_float": _to(arith.BitcastOp),
     "uint_as_float": _to(arith.BitcastOp),
+    "powif": _to_whole_power,
+    "fast_powf": _same("powf"),
+    "fast_exp10f": _same("exp10f"),
+    "fast_log10f": _same("log10f"),
+    "fast_tanhf": _same("tanhf"),
+    "fast_tanf": _tangent,
+    "saturatef": _saturated,
     "mulhi": lambda operands, to: upper_half(operands, to, signed=True),
     "umulhi": upper_half,
     **{f"{name}2float_rn": _to(SIToFPOp) for name in ("int", "ll")},
     **{f"{name}2float_rn": _to(UIToFPOp) for name in ("uint", "ull")},
     **{f"float2{name}_rz": _to(FPToSIOp) for name in ("int", "ll")},
     **{f"float2{name}_rz": _to(FPToUIOp) for name in ("uint", "ull")},
-    **{f"float2{name}_rn": _to(FPToSIOp, math.RoundEvenOp) for name in ("int", "ll")},
-    **{f"float2{name}_rd": _to(FPToSIOp, math.FloorOp) for name in ("int", "ll")},
-    **{f"float2{name}_ru": _to(FPToSIOp, math.CeilOp) for name in ("int", "ll")},
+    **{
+        f"float2{name}_{rounding}": _to(made, first)
+        for names, made in ((("int", "ll"), FPToSIOp), (("uint", "ull"), FPToUIOp))
+        for name in names
+        for rounding, first in (("rn", math.RoundEvenOp), ("rd", math.FloorOp), ("ru", math.CeilOp))
+    },
     "llrintf": _to(FPToSIOp, math.RoundEvenOp),
     "llroundf": _to(FPToSIOp, math.RoundOp),
 }  # fmt: skip
 """Functions by symbol without the prefix `__nv_`."""
 
-PREFIX = "__nv_"
+_ROUNDED = re.compile(r"[fd]?((?:add|sub|mul|div|rcp|sqrt|rsqrt)_r[nduz])")
+_KINDS = re.compile(r"(brev|clz|ffs|popc)ll|u(hadd|rhadd|mul24|mulhi|sad)|(isinf|isnan|signbit)d|u?(mul)64(hi)")
+_OWN = ("erf", "finitef", "saturatef", "normcdf")
+"""Symbols that end in f and are Triton's names; all that begin with "fast_" do too."""
+_RENAMED = {
+    "fast_fdividef": "fast_dividef",
+    "fabs": "abs",
+    "fabsf": "abs",
+    "llabs": "abs",
+    "powi": "pow",
+    "powif": "pow",
+}
+
+_INSTEAD = {
+    "erfc": "1 - tl.erf(x)",
+    "fdim": "tl.maximum(x - y, 0.0)",
+    "ldexp": "x * tl.exp2(n.to(tl.float32))",
+    "scalbn": "x * tl.exp2(n.to(tl.float32))",
+    "rhypot": "1.0 / libdevice.hypot(x, y)",
+    "rcbrt": "1.0 / libdevice.cbrt(x)",
+    "normcdf": "0.5 + 0.5 * tl.erf(x * 0.70710678)",
+    "sinpi": "tl.sin(x * 3.14159265)",
+    "cospi": "tl.cos(x * 3.14159265)",
+}
+"""What to write for a function, by Triton's name."""
+
+
+def triton_name(symbol: str) -> str:
+    """The function's name in `tl.extra.libdevice`: `hypot` for `__nv_hypotf`, `div_rn` for `__nv_fdiv_rn`."""
+    name = symbol.removeprefix(PREFIX)
+    if found := _ROUNDED.fullmatch(name) or _KINDS.fullmatch(name):
+        return "".join(part for part in found.groups() if part)
+    name = _RENAMED.get(name, name).replace("fmaf_", "fma_")
+    return name if name.startswith("fast_") or name in _OWN else name.removesuffix("f")
 
 
 def respell(op: ExternElementwiseOp) -> Operation | None:
@@ -135,9 +203,16 @@ def respell(op: ExternElementwiseOp) -> Operation | None:
         return None
     make = _FUNCTIONS.get(symbol.removeprefix(PREFIX))
     if make is None:
-        known = sorted(
-            [*(each.removeprefix(PREFIX) for each in ELEMENTWISE_STEPS if each.startswith(PREFIX)), *_FUNCTIONS]
+        name = triton_name(symbol)
+        known = sorted({triton_name(each) for each in (*ELEMENTWISE_STEPS, *_FUNCTIONS) if _is_plain(each)})
+        raise unsupported(
+            f"libdevice.{name} is not supported for {element_of(op.result.type)}",
+            op,
+            f"write {_INSTEAD[name]}" if name in _INSTEAD else f"use one of {', '.join(known)}",
         )
-        name = symbol.removeprefix(PREFIX)
-        raise unsupported(f"libdevice's {name} is not supported", op, f"use one of {', '.join(known)}")
     return make(op.srcs, op.result.type)
+
+
+def _is_plain(symbol: str) -> bool:
+    """Whether a key of either table is a function of libdevice."""
+    return symbol.startswith(PREFIX) or symbol in _FUNCTIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +21,7 @@ if importlib.util.find_spec("triton") is None:
 import triton
 import triton.language as tl
 
-from support.triton.forms.addresses import columns_by
+from support.triton.forms.addresses import columns_by, vectors
 
 Array = NDArray[Any]
 
@@ -172,10 +173,65 @@ def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
     )
 
 
-def test_integers_are_refused(rng: np.random.Generator) -> None:
+def test_integers_whose_pieces_are_not_proven_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(UnsupportedKernelError) as caught:
         Case(rng, "int8").run()
-    assert "could not show that it is read wrongly" in "\n".join([str(caught.value), *caught.value.__notes__])
+    told = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert "pieces of integers at a computed address must be proven" in told
+    assert "write row * stride + column, with columns that are start + tl.arange" in told
+
+
+@triton.jit
+def listed_integers(y, x, w, rows, N, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by rows of w from a list, of s8 to s32."""
+    m, n = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN)
+    row = tl.load(rows + n, mask=n < N, other=0)
+    total = tl.zeros((TM, TN), tl.int32)
+    for start in range(0, K, TK):
+        k = start + tl.arange(0, TK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0)
+        two = tl.load(w + row[:, None] * stride + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0)
+        total = tl.dot(one, two.T, total)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+class Integers:
+    """Operands of `listed_integers`."""
+
+    def __init__(self, rng: np.random.Generator, k: int) -> None:
+        self.x, w = (rng.integers(-100, 100, (rows, k)).astype(np.int8) for rows in (M, HELD))
+        self.w, self.k = louver.prune(w, "2:4"), k
+        self.rows, self.y = rng.integers(0, HELD, N).astype(np.int32), np.full((M, N), -77, np.int32)
+
+    def run(self, k: int | None = None, stride: int | None = None) -> None:
+        s = louver.compress(self.w, "2:4")
+        given = self.y, self.x, s, self.rows, N, k or self.k, stride or self.k
+        louver.jit(listed_integers).emulate[(-(-N // 16),)](*given, TM=16, TN=16, TK=64)
+
+
+@pytest.mark.parametrize("k", [128, 136, 140])
+def test_integers_by_rows_from_a_list(rng: np.random.Generator, k: int) -> None:
+    """Rows of K need not be multiples of 16: the launch checks that they are whole groups."""
+    case = Integers(rng, k)
+    case.run()
+    np.testing.assert_array_equal(case.y, case.x.astype(np.int64) @ case.w[case.rows].astype(np.int64).T)
+
+
+@pytest.mark.parametrize(("name", "given"), [("K", {"k": 126}), ("stride", {"stride": 126})])
+def test_a_launch_checks_the_pieces_of_integers(rng: np.random.Generator, name: str, given: dict[str, int]) -> None:
+    case = Integers(rng, 136)
+    with pytest.raises(ValueError, match=f"listed_integers takes {name} in multiples of 4, got 126"):
+        case.run(**given)
+    assert (case.y == -77).all()
+
+
+def test_an_integer_row_outside_of_the_tensor_is_an_error(rng: np.random.Generator) -> None:
+    case = Integers(rng, 128)
+    case.rows[5] = HELD
+    with pytest.raises(ValueError, match="listed_integers read a sparse tensor .*; integers there have all bits set"):
+        case.run()
+    right = case.x.astype(np.int64) @ case.w[np.minimum(case.rows, HELD - 1)].astype(np.int64).T
+    np.testing.assert_array_equal(np.delete(case.y, 5, 1), np.delete(right, 5, 1))
 
 
 def test_masked_elements_are_zeros(rng: np.random.Generator) -> None:
@@ -334,3 +390,106 @@ def test_a_tensor_that_is_sparse_along_rows_has_32_bits(
     monkeypatch.setattr(binding, "MOST_ACROSS", HELD * K - 1)
     with pytest.raises(ValueError, match=r"sparse along axis 0, in 32 bits, for 5,375 elements at most, got 5,376"):
         Columns(rng).run()
+
+
+@triton.jit
+def begun_rows(y, x, w, table, begin, N, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, TK] by rows of w [K, N] from a number that was loaded, at columns from a list."""
+    m, n, j = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    column, k = tl.load(table + n, mask=n < N, other=0), tl.load(begin) + j
+    one = tl.load(x + m[:, None] * TK + j[None, :], mask=(k < K)[None, :], other=0.0)
+    two = tl.load(w + k[:, None] * stride + column[None, :], mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+    tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, two), mask=(n < N)[None, :])
+
+
+class Begun:
+    """Operands of `begun_rows`: rows of the sparse axis from `begin` on."""
+
+    def __init__(self, rng: np.random.Generator, begin: int) -> None:
+        self.x, stored = (
+            rng.standard_normal((M, 64)).astype(np.float16),
+            rng.standard_normal((HELD, K)).astype(np.float16),
+        )
+        self.w, self.begin = np.ascontiguousarray(louver.prune(stored, "2:4").T), begin
+        self.table, self.y = rng.integers(0, HELD, HELD).astype(np.int32), np.full((M, HELD), np.nan, np.float32)
+
+    def run(self, stride: int = HELD) -> None:
+        s = louver.compress(self.w, "2:4", axis=0)
+        given = self.y, self.x, s, self.table, np.array([self.begin], np.int32), HELD, K, stride
+        louver.jit(begun_rows).emulate[(-(-HELD // 16),)](*given, TM=16, TN=16, TK=64)
+
+
+@pytest.mark.parametrize("begin", [0, 4, 20, 32, 52, 88])
+def test_rows_of_the_sparse_axis_begin_at_any_group(rng: np.random.Generator, begin: int) -> None:
+    """A line of rows may begin inside of a word of codes, and end inside of one at the last row."""
+    case, end = Begun(rng, begin), min(K, begin + 64)
+    case.run()
+    w = case.w.astype(np.float64)[begin:end, case.table]
+    np.testing.assert_allclose(case.y, case.x[:, : end - begin].astype(np.float64) @ w, atol=0.05)
+
+
+@pytest.mark.parametrize("begin", [1, 2, 30])
+def test_rows_that_begin_inside_of_a_group_are_nan(rng: np.random.Generator, begin: int) -> None:
+    case = Begun(rng, begin)
+    with pytest.raises(ValueError, match="begun_rows read a sparse tensor at a computed address against this rule"):
+        case.run()
+    assert np.isnan(case.y).all()
+
+
+def test_the_distance_of_rows_is_a_condition_of_the_launch(rng: np.random.Generator) -> None:
+    case = Begun(rng, 0)
+    with pytest.raises(ValueError, match=r"the strides of the dense tensor for 'w', .*: \[56, 1\], got 64 and 1"):
+        case.run(64)
+    assert np.isnan(case.y).all()
+
+
+@pytest.mark.parametrize(
+    ("axis", "told"),
+    [
+        (
+            -1,
+            [
+                "a sparse vector has a multiple of 256 elements, ",
+                "not 64",
+                "choose a block of 256, or load 16 rows at once",
+            ],
+        ),
+        (
+            0,
+            [
+                "a tile of a tensor that is sparse along its last axis but one is a matrix",
+                "load .rows, columns., and reshape",
+            ],
+        ),
+    ],
+)
+def test_vectors_that_are_no_matrix_are_refused(rng: np.random.Generator, axis: int, told: list[str]) -> None:
+    w = louver.prune(rng.standard_normal((64, 64)).astype(np.float16), "2:4", axis=axis)
+    x, y = rng.standard_normal(64).astype(np.float16), np.full(64, np.nan, np.float32)
+    with pytest.raises(UnsupportedKernelError) as caught:
+        louver.jit(vectors).emulate[(64,)](y, x, louver.compress(w, "2:4", axis=axis), 1, 64, 64, BK=64)
+    for each in told:
+        assert re.search(each, "\n".join([str(caught.value), *caught.value.__notes__]))
+
+
+def test_integers_along_another_axis_are_refused(rng: np.random.Generator) -> None:
+    case = Begun(rng, 0)
+    case.x, case.w = (each.astype(np.int8) for each in (case.x, case.w))
+    with pytest.raises(UnsupportedKernelError) as caught:
+        case.run()
+    assert "pass the transpose, sparse along its last axis" in "\n".join([str(caught.value), *caught.value.__notes__])
+
+
+def test_a_dot_of_three_axes_says_what_to_write(rng: np.random.Generator) -> None:
+    @triton.jit
+    def batched(y, w, T: tl.constexpr):
+        b, i, k = tl.arange(0, 2), tl.arange(0, T), tl.arange(0, T)
+        at = b[:, None, None] * T * T + i[None, :, None] * T + k[None, None, :]
+        tile = tl.load(w + at)
+        tl.store(y + at, tl.dot(tile, tile))
+
+    w = louver.prune(rng.standard_normal((2, 32, 32)).astype(np.float16), "2:4")
+    with pytest.raises(
+        UnsupportedKernelError, match=r"a dot multiplies matrices, .*own program, such as tl.program_id\(2\)"
+    ):
+        louver.jit(batched).emulate[(1,)](np.empty((2, 32, 32), np.float32), louver.compress(w, "2:4"), T=32)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import louver
 from louver.emulator.errors import DeadlockError, UseBeforeArrivalError
+from louver.frontend.ttir.libdevice import triton_name
 from louver.ir.interpret.fault import InterpretationError
 from louver.ir.refusal import UnsupportedKernelError
 
@@ -88,7 +91,12 @@ def test_printing_is_left_out_and_says_so() -> None:
         (
             "bessel",
             np.zeros(1, np.float32),
-            "libdevice's j0f is not supported, got at .*operations.py:.*: use one of abs, ",
+            "libdevice.j0 is not supported for f32, got at .*operations.py:.*: use one of abs, acos, ",
+        ),
+        (
+            "quadrupled",
+            np.zeros(1, np.float32),
+            r"libdevice.ldexp is not supported for f32, got at .*: write x \* tl.exp2\(n.to\(tl.float32\)\)",
         ),
         ("calls_itself", np.zeros(1, np.float32), "a function with noinline must return once, at its end"),
     ],
@@ -96,3 +104,18 @@ def test_printing_is_left_out_and_says_so() -> None:
 def test_what_stays_refused_says_what_to_write(name: str, x: np.ndarray, message: str) -> None:
     with pytest.raises(UnsupportedKernelError, match=message):
         run(getattr(kernels, name), "emulator", 1, out=np.zeros(1, np.float32), x=x)
+
+
+def test_refused_functions_have_the_names_that_users_type() -> None:
+    """Each symbol of Triton's module is told by its function's name."""
+    from triton.language.extra.cuda import libdevice
+
+    source = inspect.getsource(libdevice)
+    parts = re.split(r"^def (\w+)\(", source, flags=re.MULTILINE)
+    named = [
+        (name, symbol)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
+        for symbol in re.findall(r'"(__nv_\w+)"', text)
+    ]
+    assert len(named) > 200
+    assert [(name, symbol) for name, symbol in named if triton_name(symbol) != name] == []

@@ -64,6 +64,15 @@ def operation(out, x, y, n, OPERATION: tl.constexpr, B: tl.constexpr):
         v += libdevice.finitef(odd).to(tl.float32) + 8.0 * libdevice.signbit(a).to(tl.float32)
     elif OPERATION == "rounding":
         v = libdevice.round(a) + 16.0 * libdevice.rint(b) + 256.0 * libdevice.float2int_rd(a) + libdevice.trunc(b)
+    elif OPERATION == "angles":
+        v = libdevice.atan2(a, b) + libdevice.hypot(a, 2.0 * b) + libdevice.asinh(a)
+        v += libdevice.acos(libdevice.saturatef(a)) + libdevice.atanh(0.25 * tl.sin(a))
+    elif OPERATION == "powers":
+        v = (
+            libdevice.fast_powf(tl.abs(a) + 0.5, b)
+            + libdevice.pow(a, 3)
+            + libdevice.float2uint_rn(tl.abs(a)).to(tl.float32)
+        )
     elif OPERATION == "upper half":
         v = tl.umulhi(i.to(tl.uint32, bitcast=True), 0x9E3779B9).to(tl.float32) + libdevice.mulhi(i, i * 65536)
     elif OPERATION == "pointers":
@@ -147,6 +156,10 @@ OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "reduction by a product": lambda x, y: y * y.prod(),
     "tests": _codes,
     "rounding": _rounded,
+    "angles": lambda x, y: (
+        np.arctan2(x, y) + np.hypot(x, 2 * y) + np.arcsinh(x) + np.arccos(np.clip(x, 0, 1)) + np.arctanh(np.sin(x) / 4)
+    ),
+    "powers": lambda x, y: (np.abs(x) + 0.5) ** y + x**3 + np.rint(np.abs(x)),
     "upper half": _halves,
     "pointers": lambda x, y: np.where(np.arange(x.size) % 2 == 0, x, y),
     "bits through a pointer": lambda x, y: x,
@@ -206,6 +219,11 @@ def table(out, x):
 @triton.jit
 def bessel(out, x):
     tl.store(out, libdevice.j0(tl.load(x)))
+
+
+@triton.jit
+def quadrupled(out, x):
+    tl.store(out, libdevice.ldexp(tl.load(x), 2))
 
 
 @triton.jit

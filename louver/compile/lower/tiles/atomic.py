@@ -40,7 +40,7 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     All memory orders but `relaxed` are compiled to acq_rel.
     """
     if op.scope.data == "sys":
-        raise unsupported("the scope of an atomic operation must be 'gpu' or 'cta'", op)
+        raise unsupported("the scope of an atomic operation must be 'gpu' or 'cta'", op, "leave scope out")
     form = _form(op, element_of(op.value.type))
     layout = layout_of(low, op.value)
     pointers = low.values[op.ptr]
@@ -117,7 +117,9 @@ def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | Atomic
         held = element_bytes(element, op) * 8
         if held not in (16, 32, 64) or (held == 16 and is_integer(element)):
             raise unsupported(
-                f"compare and swap is on f16, bf16, f32 and integers of 32 and 64 bits, not {element}", op
+                f"compare and swap is on f16, bf16, f32 and integers of 32 and 64 bits, not {element}",
+                op,
+                "keep the array in one of these types",
             )
         return AtomicCompareAndSwap(cast(Literal["b16", "b32", "b64"], f"b{held}"))
     kind, returns = op.kind.data, op.result.first_use is not None
@@ -138,4 +140,5 @@ def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | Atomic
                 "atomic operations are add on f32, f16 and bf16, exchange on f32, and all kinds on integers of "
                 f"32 and 64 bits, not {kind} on {element}",
                 op,
+                "keep the array in i32, or sum in f32",
             )

@@ -129,7 +129,11 @@ def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) 
     known = [Mma(names[0], names[1], d, each, sparse) for each in legal_k(names[0], sparse)]
     fitting = [each for each in known if each.columns <= k]
     if not fitting:
-        raise unsupported(f"a dot of {names[0]} sums at least {known[0].columns} elements of K, not {k}", op)
+        raise unsupported(
+            f"a dot of {names[0]} sums at least {known[0].columns} elements of K, not {k}",
+            op,
+            "choose a BLOCK_K of at least that",
+        )
     return fitting[-1]
 
 

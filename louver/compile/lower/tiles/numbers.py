@@ -126,7 +126,7 @@ def _resized(low: Lowering, op: Operation, operands: Registers) -> Reg:
     """Convert floating-point numbers to another type."""
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     if isinstance(op, FpToFpOp) and op.rounding is not None and op.rounding.data != "rtne":
-        raise unsupported("a conversion must round to nearest even (rtne)", op)
+        raise unsupported("a conversion must round to nearest even (rtne)", op, "leave fp_downcast_rounding out")
     return from_f32(low, to_f32(low, operands[0], source), result)
 
 
@@ -329,7 +329,9 @@ def _bitcast(low: Lowering, op: Operation, operands: Registers) -> Reg:
         case _ if kinds[0] == kinds[1]:
             return register
         case _:
-            raise unsupported("a bitcast needs a type of the same width, up to 32 bits", op)
+            raise unsupported(
+                "a bitcast needs a type of the same width, up to 32 bits", op, "cast between types of one width"
+            )
 
 
 # --- comparisons and choices ---------------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
         case DenseIntOrFPElementsAttr() if is_splat(op.value):
             number = first_of(op.value)
         case _:
-            raise unsupported("a constant tile must have one number for all elements", op)
+            raise unsupported(
+                "a constant tile must have one number for all elements", op, "compute it from tl.arange, or load it"
+            )
     element = element_of(op.result.type)
     kind = register_class(element, op)
     register = _constant(low, number, kind) if kind != "b16" else _narrow(low, op, float(number))

@@ -229,6 +229,126 @@ def _described(draw: Draw, s: Sizes, *, first: int) -> Call:
     )
 
 
+@triton.jit
+def vectors(y, x, w, M, N, K, BK: tl.constexpr):
+    """y [N] = w [N, K] times x [K]: a program for each row, which it reads as vectors."""
+    n = tl.program_id(0)
+    total = tl.zeros((BK,), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        one = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
+        total += one * tl.load(w + n * K + k, mask=k < K, other=0.0).to(tl.float32)
+    tl.store(y + n, tl.sum(total, 0).to(y.dtype.element_ty))
+
+
+def _vectors(draw: Draw, s: Sizes) -> Call:
+    x, w = draw.dense(s.k), draw.pruned(s.n, s.k)
+    return Call(
+        {"y": np.empty(s.n, np.float16), "x": x, "w": w},
+        lambda: {"y": wide(w) @ wide(x)},
+        grid=(s.n,),
+        operations=2.0 * s.n * s.k,
+    )
+
+
+@triton.jit
+def three_axes(
+    y, x, w, M, N, K, TURNED: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y [M, N] = x [M, K] by w [N, K], whose rows are loaded in PARTS along an axis of their own. TURNED: columns come before rows."""
+    m, first = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN
+    n = first + tl.arange(0, PARTS)[:, None] * (BN // PARTS) + tl.arange(0, BN // PARTS)[None, :]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
+        if TURNED:
+            at = w + n[:, None, :] * K + k[None, :, None]
+            two = tl.load(at, mask=(n < N)[:, None, :] & (k < K)[None, :, None], other=0.0)
+            two = tl.permute(two, (0, 2, 1))
+        else:
+            two = tl.load(
+                w + n[:, :, None] * K + k[None, None, :], mask=(n < N)[:, :, None] & (k < K)[None, None, :], other=0.0
+            )
+        total = tl.dot(one, tl.reshape(two, (BN, BK)).T, total)
+    n = first + tl.arange(0, BN)
+    tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+def _three_axes(draw: Draw, s: Sizes, *, turned: bool) -> Call:
+    x, w = draw.dense(s.m, s.k), draw.pruned(s.n, s.k)
+    return Call(
+        {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "TURNED": turned, "PARTS": 2},
+        lambda: {"y": wide(x) @ wide(w).T},
+    )
+
+
+@triton.jit
+def halves(
+    y, z, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y and z [M, N] = x [M, K] by the halves of w [2 · N, K]: a branch chooses the base of w and the output."""
+    m, tiles, tile = tl.program_id(0) * BM + tl.arange(0, BM), tl.cdiv(N, BN), tl.program_id(1)
+    if tile < tiles:
+        base = w
+        out = y
+    else:
+        base = w + N * K
+        out = z
+        tile -= tiles
+    n = tile * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
+        two = tl.load(base + n[None, :] * K + k[:, None], mask=(n < N)[None, :] & (k < K)[:, None], other=0.0)
+        total = tl.dot(one, two, total)
+    tl.store(
+        out + m[:, None] * N + n[None, :], total.to(out.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :]
+    )
+
+
+def _halves(draw: Draw, s: Sizes) -> Call:
+    x, w = draw.dense(s.m, s.k), draw.pruned(2 * s.n, s.k)
+    return Call(
+        {"y": np.empty((s.m, s.n), np.float16), "z": np.empty((s.m, s.n), np.float16), "x": x, "w": w},
+        lambda: {"y": wide(x) @ wide(w)[: s.n].T, "z": wide(x) @ wide(w)[s.n :].T},
+        outputs=("y", "z"),
+        grid=(s.grid[0], 2 * s.grid[1]),
+        operations=4.0 * s.m * s.n * s.k,
+    )
+
+
+@triton.jit
+def whole_numbers(
+    y, x, w, table, scales, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y [M, N] = x [M, K] by rows of w [rows, K] from a list, of 8-bit integers, times a scale a row of w."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    row = tl.load(table + n, mask=n < N, other=0)
+    total = tl.zeros((BM, BN), dtype=tl.int32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0)
+        two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0)
+        total = tl.dot(one, two.T, total)
+    scaled = total.to(tl.float32) * tl.load(scales + row)[None, :]
+    tl.store(y + m[:, None] * N + n[None, :], scaled.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+def _whole_numbers(draw: Draw, s: Sizes) -> Call:
+    x, w = draw.dense(s.m, s.k, element="s8"), draw.pruned(s.n, s.k, element="s8")
+    table, scales = (
+        draw.rng.integers(0, s.n, s.n).astype(np.int32),
+        draw.rng.uniform(0.001, 0.01, s.n).astype(np.float32),
+    )
+    return Call(
+        {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "table": table, "scales": scales},
+        lambda: {"y": wide(x) @ wide(w)[table].T * scales[table]},
+    )
+
+
 SMALL = Sizes(40, 56, 144, 32, 32, 64)
 
 
@@ -268,4 +388,9 @@ FORMS: tuple[Form, ...] = (
     ),
     *(_form(f"columns {at}", columns_by, partial(_columns, at=at)) for at in ("plain", "listed", "wrapped", "paged")),
     _form("descriptor from a loaded row", described_from, partial(_described, first=5)),
+    Form("rows as vectors", vectors, _vectors, Sizes(1, 40, 600, 1, 1, 256), (Sizes(1, 4096, 4096, 1, 1, 1024),)),
+    _form("rows of three axes", three_axes, partial(_three_axes, turned=False)),
+    _form("rows of three axes, turned", three_axes, partial(_three_axes, turned=True)),
+    _form("halves by a branch", halves, _halves),
+    _form("rows listed, 8-bit integers", whole_numbers, _whole_numbers, Sizes(40, 56, 320, 32, 32, 64)),
 )
