@@ -74,7 +74,7 @@ def _message(error: Exception) -> str:
     text = explained(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    return " ".join(" ".join([text, *getattr(error, "__notes__", ())]).split())
+    return " ".join(". ".join([text, *getattr(error, "__notes__", ())]).split())
 
 
 @contextmanager

@@ -156,11 +156,19 @@ def test_arguments_are_marked_as_sparse(cli: Cli, tmp_path: Path) -> None:
 def test_a_refusal_of_both_families_says_both_reasons(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "kernel.mlir"
     text = DOCUMENTED.read_text(encoding="utf-8")
-    # Rows of metadata are for 16 rows of values.
-    file.write_text(text.replace("offsets=[0, 0]", "offsets=[8, 0]", 1), encoding="utf-8")
+    # Metadata are of 16 columns at least, and a warpgroup has 64 rows.
+    for old, new in (
+        ("32x64", "32x8"),
+        ("64x16", "8x16"),
+        ("32, 64", "32, 8"),
+        ("64, 1]", "8, 1]"),
+        ("[64, 16", "[8, 16"),
+    ):
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
     refused = cli.refused("compile", file)
-    assert "16" in refused.split("As a warpgroup product it is refused too: ")[0]
-    assert refused.split("As a warpgroup product it is refused too: ")[1]
+    tiles, product = refused.split(". As a warpgroup product it is refused too: ")
+    assert "16 at least), not 32 x 8" in tiles and "blocks of 64 rows" in product
     assert cli("compile", file, "--emit", "tile").exit_code == 0
 
 
