@@ -19,12 +19,12 @@ import triton.language as tl
 
 @triton.jit
 def two_obstacles(y, w, v, x, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Rows of w by squares of a range, rows of v by halves of one."""
+    """Columns of w by squares of a range, columns of v by halves of one."""
     m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     right = tl.load(x + k[:, None] * N + n[None, :])
     inside = (m[:, None] < M) & (k[None, :] < K)
-    one = tl.load(w + (m * m)[:, None] * K + k[None, :], mask=inside, other=0.0)
-    two = tl.load(v + (m // 2)[:, None] * K + k[None, :], mask=inside, other=0.0)
+    one = tl.load(w + m[:, None] * K + (k * k)[None, :], mask=inside, other=0.0)
+    two = tl.load(v + m[:, None] * K + (k // 2)[None, :], mask=inside, other=0.0)
     tl.store(y + m[:, None] * N + n[None, :], tl.dot(one, right) + tl.dot(two, right))
 
 
@@ -34,12 +34,14 @@ def test_every_sparse_load_that_is_no_tile_is_told() -> None:
     x, y = np.ones((64, 32), np.int8), np.zeros((64, 32), np.int32)
     with pytest.raises(UnsupportedKernelError) as caught:
         louver.jit(two_obstacles).emulate[(1,)](y, s, s, x, 64, 32, 64, BM=64, BN=32, BK=64)
-    first, second = str(caught.value).splitlines()
-    assert first.startswith("offsets ") and "test_refusals.py:26:" in first
+    obstacle = str(caught.value)
+    assert (
+        obstacle.startswith("pieces of integers at a computed address must be proven")
+        and "test_refusals.py:26:" in obstacle
+    )
+    described, product = caught.value.__notes__
+    first, second = described.splitlines()
+    assert first.startswith("Its tiles are not described because: offsets ") and "test_refusals.py:26:" in first
     assert second.startswith("Also: offsets are ranges and scalars") and "test_refusals.py:27:" in second
     assert "give rows and columns a range each, as in rows[:, None] * stride + columns[None, :]" in second
-    computed, product = caught.value.__notes__
-    assert computed.startswith(
-        "At an address that is computed: a tile of integers at a computed address could not show"
-    )
     assert product.startswith("As a warpgroup product it is refused too: ")
