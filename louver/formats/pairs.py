@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from louver.formats.dtypes import ELEMENT_TYPES, PAIR_TYPES, ElementType, element_type
+from louver.formats.dynamo import opaque
 
 PairType = Literal["s4x2", "u4x2"]
 
 _RANGES: Final[dict[str, tuple[int, int]]] = {"s4x2": (-8, 7), "u4x2": (0, 15)}
 
 
+@opaque
 def pack_pairs(numbers: ArrayLike, dtype: PairType = "s4x2", *, axis: int = -1) -> NDArray[Any]:
     """Integers as pairs of neighbours along `axis`, which is then half as long.
 
@@ -43,6 +45,7 @@ def pack_pairs(numbers: ArrayLike, dtype: PairType = "s4x2", *, axis: int = -1) 
     return np.ascontiguousarray(np.moveaxis(packed, -1, axis)).view(ELEMENT_TYPES[dtype].numpy)
 
 
+@opaque
 def unpack_pairs(array: NDArray[Any], *, axis: int = -1) -> NDArray[np.int8]:
     """The numbers of pairs, which are neighbours along `axis`. Raises ValueError for an array of another type."""
     element = element_type(array.dtype, PAIR_TYPES)

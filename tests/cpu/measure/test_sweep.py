@@ -12,10 +12,9 @@ import pytest
 
 import louver
 from louver.formats.pattern import Pattern, lifted_pattern
-from louver.frontend.problem import PRODUCTS
 from louver.ir.product import unit_of
 from random_products import operands
-from random_products.cases import GATED_ROWS, GROUP, LENGTHS, WINDOWS, Case, Group, cases
+from random_products.cases import GATED_ROWS, GROUP, LENGTHS, PRODUCTS, WINDOWS, Case, Group, cases
 from random_products.check import check, checked, described
 from random_products.expected import Expected, limits, product
 from random_products.options import (
