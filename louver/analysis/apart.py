@@ -35,10 +35,15 @@ class Apart:
             return _SAME
         key = (value, dimension, count)
         if key not in self._known:
-            # Until an iteration of a loop is known, it keeps the distance.
-            first = came_from(value)[:1] if isinstance(value.owner, Block) else ()
-            self._known[key] = self.of(first[0], dimension, count) if first else None
-            self._known[key] = self._found(value, dimension, count)
+            known = dict(self._known)
+            if isinstance(value.owner, Block) and (sources := came_from(value)):
+                # Until an iteration of a loop is known, it keeps the distance. Each cycle has such a value.
+                self._known[key] = self.of(sources[0], dimension, count)
+            found = self._found(value, dimension, count)
+            if found is None:
+                # What followed from an assumption that does not hold.
+                self._known = known
+            self._known[key] = found
         return self._known[key]
 
     def _found(self, value: SSAValue, dimension: int, count: int) -> Size | None:
