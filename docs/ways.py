@@ -29,7 +29,7 @@ PASSES = tuple(
 )
 """Passes that rewrite tile IR, which docs/passes.md lists, and the state between them."""
 
-DEEPEST, WIDTH = 4, 120
+DEEPEST, WIDTH = 4, 108
 """How many callers deep the ways go, and columns of a line."""
 
 

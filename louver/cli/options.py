@@ -25,7 +25,7 @@ axis_option = click.option(
 )
 workers_option = click.option(
     "--workers",
-    metavar="N|ray|ray://HOST:PORT",
+    metavar="N|ray|URL",
     default="1",
-    help="Processes of this machine, or a cluster by Ray. Each writes a file, or runs a text, at a time. Default: 1.",
+    help="Processes of this machine, or a cluster: ray, or ray://HOST:PORT. Each writes a file, or runs a text, at a time. Default: 1.",
 )

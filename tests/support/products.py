@@ -12,11 +12,15 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import PRODUCTS
 from louver.library.numerics import accumulation, compare
 from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 
 Array = NDArray[Any]
+
+OF_NUMBERS = {pair: outs for pair, outs in PRODUCTS.items() if element_type(pair[0]).numbers == 1}
+"""Outputs by operands, without pairs of 4-bit integers, which no warpgroup multiplies: see test_four_bits.py."""
 
 LARGEST = 4
 """Greatest magnitude of integer data: sums of up to 2^20 terms, and what is added on the way, stay below 2^24, exact in f32."""

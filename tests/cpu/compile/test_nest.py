@@ -14,7 +14,7 @@ from xdsl.ir import Block
 
 from louver.compile.plan.nest import read_nest
 from louver.frontend.builder import build_tile_ir
-from louver.frontend.problem import PRODUCTS, Problem, Tile
+from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
 from louver.ir.product import (
     Accumulator,
@@ -33,6 +33,7 @@ from louver.ir.product import (
 )
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.wgmma import TRANSPOSABLE
+from support.products import OF_NUMBERS
 from support.sizes import size, sizes
 from support.tile_ir import TILE, rewritten
 
@@ -40,7 +41,7 @@ INPUTS = Path(__file__).parent.parent / "ir" / "inputs"
 
 PROBLEMS = [
     Problem(kind, a, b, out, b_layout=layout, bias=bias)
-    for (a, b), outputs in PRODUCTS.items()
+    for (a, b), outputs in OF_NUMBERS.items()
     for out, bias in itertools.product(outputs, (None, "row"))
     for kind, layout in (("matmul", "k_major"), ("matmul", "n_major"), ("linear", "k_major"))
     if layout == "k_major" or b in TRANSPOSABLE

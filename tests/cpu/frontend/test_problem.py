@@ -52,7 +52,7 @@ def test_a_bias_may_be_wider_than_the_operands() -> None:
         ({"b_layout": "m_major"}, "b_layout must be one of 'k_major', 'n_major', got 'm_major'"),
         ({"bias": "column"}, "bias must be one of None, 'row', got 'column'"),
         ({"out": "u8"}, "out must be one of 'f16', 'bf16', 'f32', 'e4m3', 'e5m2', 's8', got 'u8'"),
-        ({"b": "bf16"}, "u8×u8, got f16×bf16: convert one operand"),
+        ({"b": "bf16"}, "u4x2×u4x2, got f16×bf16: convert one operand"),
         ({"a": "e4m3", "b": "s8"}, "got e4m3×s8: convert one operand"),
         (
             {"a": "s8", "b": "s8", "out": "u8"},

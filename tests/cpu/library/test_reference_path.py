@@ -9,9 +9,9 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.frontend.problem import BIAS, PRODUCTS, accumulator_of
+from louver.frontend.problem import BIAS, accumulator_of
 from louver.library.reference import exact_product
-from support.products import assert_close, assert_exact, operands
+from support.products import OF_NUMBERS, assert_close, assert_exact, operands
 from support.refusals import REFUSALS, K, M, N, Refusal, sparse
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
@@ -75,7 +75,7 @@ def test_other_ways_of_8_bit_floats_are_those_of_f32_here(rng: np.random.Generat
     np.testing.assert_array_equal(y, louver.linear(given.b.T, given.s, out_dtype="f32"))
 
 
-EIGHT_BITS = [(a, b, out) for (a, b), outputs in PRODUCTS.items() for out in outputs if element_type(a).bits == 8]
+EIGHT_BITS = [(a, b, out) for (a, b), outputs in OF_NUMBERS.items() for out in outputs if element_type(a).bits == 8]
 
 
 @pytest.mark.parametrize(("a", "b", "out"), EIGHT_BITS)

@@ -49,7 +49,7 @@ def test_products_read_rounded_values_and_the_tensor_keeps_its_own(rng: np.rando
 
 def test_a_problem_s_pattern_goes_with_its_type() -> None:
     with pytest.raises(
-        ValueError, match="GPUs have products of 2:4 for f16, .*, u8; and of f32 for 1:2, N:M, N:M@L, got 2:4 f32"
+        ValueError, match="GPUs have products of 2:4 for f16, .*, u4x2; and of f32 for 1:2, N:M, N:M@L, got 2:4 f32"
     ):
         Problem("linear", "f32", "f32", "f32", pattern="2:4")
     assert Problem("linear", "f32", "f32", "f32").pattern == "1:2" and Problem().pattern == "2:4"

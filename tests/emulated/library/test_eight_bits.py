@@ -10,18 +10,18 @@ import pytest
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
-from louver.frontend.problem import PRODUCTS, Problem
+from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library import reference
 from louver.library.configure import choose, deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from support.compiled import compiled_product
-from support.products import Operands, assert_exact, operands
+from support.products import OF_NUMBERS, Operands, assert_exact, operands
 
-PAIRS = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
+PAIRS = [pair for pair in OF_NUMBERS if element_type(pair[0]).bits == 8]
 
-CASES = [(a, b, out) for a, b in PAIRS for out in PRODUCTS[a, b]]
+CASES = [(a, b, out) for a, b in PAIRS for out in OF_NUMBERS[a, b]]
 
 
 def run(

@@ -14,7 +14,7 @@ from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import ELEMENT_TYPES, element_type
 from louver.formats.lists import GatheredRows, gathered_rows, picks
 from louver.formats.pattern import Pattern
-from louver.frontend.problem import PRODUCTS, Problem
+from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.isa.memory import Store
 from louver.isa.targets import SM_90A, WARPS_PER_WARPGROUP
@@ -25,7 +25,7 @@ from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.gathered import Vectors, vectors
-from support.products import LARGEST, paired
+from support.products import LARGEST, OF_NUMBERS, paired
 
 pytestmark = pytest.mark.sampled(7, every=2)
 
@@ -96,7 +96,7 @@ F32 = {"a": "f32", "b": "f32", "out": "f32"}
 
 E4M3 = {"a": "e4m3", "b": "e4m3", "out": "bf16"}
 
-BYTES = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
+BYTES = [pair for pair in OF_NUMBERS if element_type(pair[0]).bits == 8]
 
 FEW = (136, 40, 102)
 """M, N, K for CUDA cores, whose multiply-adds take the emulator long: two tiles of rows, two steps and more, a tail of each size."""
@@ -178,7 +178,7 @@ def test_every_structure_that_turns_rows(rng: np.random.Generator, name: str, pa
 
 @pytest.mark.parametrize(("a", "b"), BYTES)
 def test_every_pair_of_types_that_is_turned(rng: np.random.Generator, a: str, b: str) -> None:
-    out = PRODUCTS[a, b][0]
+    out = OF_NUMBERS[a, b][0]
     for schedule in (TURNED["one-part"], TURNED["short-step"]):
         check(rng, problem_of("3:8@64", a=a, b=b, out=out), (100, 51, 300), schedule)
 
@@ -192,7 +192,7 @@ def test_turned_rows_of_any_data(rng: np.random.Generator, a: str, b: str) -> No
     whole = np.zeros((130, 504), kept.numpy)
     np.put_along_axis(whole, np.repeat(given.windows, 128, axis=0)[:130], values, axis=1)
     changed = Vectors(given.pattern, values, given.windows, whole[:, :500])
-    problem = problem_of("3:8@128", a=a, b=b, out=PRODUCTS[a, b][0])
+    problem = problem_of("3:8@128", a=a, b=b, out=OF_NUMBERS[a, b][0])
     y, _ = emulate(compile_product(problem, schedule), changed.rows(schedule), dense)
     expected, magnitude = exact_product(changed.a, dense)
     if not kept.floating:

@@ -13,7 +13,7 @@ import louver
 from louver.formats.coverage import KERNELS
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import NO_EPILOGUE
-from louver.frontend.problem import PRODUCTS, Problem
+from louver.frontend.problem import Problem
 from louver.ir.product import selection_of
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import TRANSPOSABLE
@@ -24,6 +24,7 @@ from louver.library.numerics import accumulation, bound
 from louver.library.reference import exact_product
 from support.compiled import compiled_product
 from support.fused import EPILOGUES, FusedOperands, fused_operands
+from support.products import OF_NUMBERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
@@ -45,9 +46,9 @@ def drawn_problem(rng: np.random.Generator) -> Problem:
     epilogue = one([NO_EPILOGUE, *EPILOGUES.values()])
     cells = KERNELS["gated products" if epilogue.gated else "products"]
     kind = one(list(cells))
-    a, b = one([pair for pair in PRODUCTS if pair[0] in cells[kind]])
+    a, b = one([pair for pair in OF_NUMBERS if pair[0] in cells[kind]])
     pattern = one(PATTERNS[kind])
-    outs = [out for out in PRODUCTS[a, b] if out != "s32" or not epilogue.floating]
+    outs = [out for out in OF_NUMBERS[a, b] if out != "s32" or not epilogue.floating]
     kinds = one(["linear", "matmul"])
     indexed = selection_of(pattern).indexed
     layout = "n_major" if indexed or (b in TRANSPOSABLE and rng.random() < 0.5) else "k_major"

@@ -9,16 +9,16 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.frontend.problem import BIAS, PRODUCTS, accumulator_of
+from louver.frontend.problem import BIAS, accumulator_of
 from louver.library import reference
 from support.device_products import FORMS, Form, by_tokens, compute, result, to_torch, torch_dtype
-from support.products import EDGES, Operands, assert_close, operands
+from support.products import EDGES, OF_NUMBERS, Operands, assert_close, operands
 
 pytestmark = pytest.mark.sampled(5)
 
-PAIRS = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
+PAIRS = [pair for pair in OF_NUMBERS if element_type(pair[0]).bits == 8]
 
-CASES = [(a, b, out) for a, b in PAIRS for out in PRODUCTS[a, b]]
+CASES = [(a, b, out) for a, b in PAIRS for out in OF_NUMBERS[a, b]]
 
 every_form = pytest.mark.parametrize("form", FORMS)
 one_of_each = pytest.mark.parametrize(("a", "b"), [("e4m3", "e5m2"), ("s8", "u8")])
@@ -96,7 +96,7 @@ def test_many_tiles_for_each_sm(rng: np.random.Generator, form: Form, a: str, b:
 @one_of_each
 def test_defaults_and_outputs_of_the_caller(rng: np.random.Generator, torch: Any, a: str, b: str) -> None:
     given = draw(rng, a, b, 130, 72, 200)
-    default = PRODUCTS[a, b][0]
+    default = OF_NUMBERS[a, b][0]
     x = dense_operand("linear", given.b)
     assert louver.linear(x, given.s).dtype == torch_dtype(default)
     whole = torch.full((72, 137), 99, dtype=torch_dtype(default), device="cuda")

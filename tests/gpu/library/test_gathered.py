@@ -14,7 +14,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import PRODUCTS, Problem
+from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.library.compiled import loaded
 from louver.library.demand import Demand
@@ -26,6 +26,7 @@ from louver.measure.launches import rows_of
 from louver.measure.operands import NEVER, placed, torch_dtype
 from support.device_products import filled, to_numpy, to_torch
 from support.gathered import vectors
+from support.products import OF_NUMBERS
 
 Array = NDArray[Any]
 
@@ -42,7 +43,7 @@ def integers(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
     return rng.integers(0 if dtype == "u8" else -4, 5, shape).astype(element_type(dtype).numpy)
 
 
-@pytest.mark.parametrize(("a", "b"), [pair for pair in PRODUCTS if pair[0] != pair[1]])
+@pytest.mark.parametrize(("a", "b"), [pair for pair in OF_NUMBERS if pair[0] != pair[1]])
 def test_mixed_types_are_exact(rng: np.random.Generator, torch: Any, a: str, b: str) -> None:
     s = weight(rng, 300, 1001, "2:8@128", a)
     dense = integers(rng, b, 1001, 333)

@@ -15,20 +15,21 @@ from louver.compile.canonical.canonicalize import CANONICAL
 from louver.compile.passes import State
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import NO_EPILOGUE
-from louver.frontend.problem import PRODUCTS, Problem, Tile
+from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
 from louver.ir.tile import FuncOp
 from support.compiled import read_copy, remembered
 from support.fused import EPILOGUES, fused_operands
 from support.interpreted import run_problem, run_triton, triton_given
+from support.products import OF_NUMBERS
 from support.triton.cases import CASES, KEPT_CASES, kept
 
 TILE = Tile(32, 16, 32)
 
 KINDS = [
     Problem(kind=kind, a=a, b=b, out=out, bias=bias)
-    for (index, ((a, b), outs)), kind in product(enumerate(PRODUCTS.items()), ("matmul", "linear"))
+    for (index, ((a, b), outs)), kind in product(enumerate(OF_NUMBERS.items()), ("matmul", "linear"))
     for out, bias in ((outs[0], None), (outs[1 + index % (len(outs) - 1)], "row"))
 ]
 
