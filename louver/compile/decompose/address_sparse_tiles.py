@@ -48,7 +48,7 @@ from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
-from louver.compile.decompose.memory import Axes, part_types, require_multiples
+from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
 from louver.compile.decompose.sample import Places, Samples
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -86,11 +86,12 @@ class Addressed:
 def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addressed:
     """Rewrite the loads of these arguments in place.
 
-    Rejects, with operation and source line, addresses that are not computed by element, tiles that products do not take,
-    and integers whose pieces are not proven: their results have no NaN.
+    Rejects, with operation and source line, patterns that no tensor core multiplies, addresses that are not computed by
+    element, tiles that products do not take, and integers whose pieces are not proven: their results have no NaN.
     """
     if not computed:
         return Addressed()
+    require_lifted(function)
     names = {argument: name for argument, name in function.argument_names.items() if name in computed}
     expand_views(function, names)
     found = {

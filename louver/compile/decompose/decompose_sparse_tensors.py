@@ -23,13 +23,13 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.decompose.address_sparse_tiles import COLUMNS_OF
-from louver.compile.decompose.memory import Axes, Parts, part_types
+from louver.compile.decompose.memory import Axes, Parts, part_types, require_lifted
 from louver.compile.decompose.operations import decompose_operation
 from louver.compile.rewrite.insert import begin_with, end_with, insert
 from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
 from louver.ir.tile.function import free_name
-from louver.ir.tile.types import FORMATS, as_tensor
+from louver.ir.tile.types import as_tensor
 
 _MOVES = (
     tt.AdvanceOp, tt.DecompressOp, tt.DescriptorLoadOp, tt.DotOp, tt.LoadOp, tt.MakeTensorDescriptorOp, tt.MakeTensorPtrOp, tt.ReshapeOp, tt.TransOp,
@@ -80,6 +80,7 @@ class _Decomposition:
             if any(_is_sparse_type(type_) for type_ in function.function_type.inputs):
                 raise unsupported("a declaration that takes sparse tensors is not decomposed", function, "define it")
             return
+        require_lifted(function)
         self._arguments(function.body.block)
         self._block(function.body.block)
         for op in reversed(self.replaced):
@@ -89,10 +90,6 @@ class _Decomposition:
         attributes, names = self.function.argument_attributes, list(self.function.argument_names.values())
         for index in reversed(range(len(block.args))):
             encoding = encoding_of(block.args[index])
-            if encoding is not None and encoding.format not in FORMATS.values():
-                rule = f"register tiles take the patterns that the hardware multiplies, not {encoding.format.pattern}"
-                advice = "prune to 2:4, or write a product with a dense operand [K, N]"
-                raise unsupported(rule, self.function, advice)
             if encoding is not None:
                 self._split_argument(block, index, self._first_axes(block.args[index].type), self.function)
                 attributes.insert(index + 1, {})

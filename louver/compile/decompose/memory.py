@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.alignment import Needs, multiple_if
 from louver.analysis.integers import literal
+from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.condition_attributes import require_multiple
 from louver.compile.rewrite.numbers import Numbers
 from louver.ir.refusal import unsupported
@@ -25,7 +26,7 @@ from louver.ir.tile.metadata import (
     word_columns,
 )
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import AnyTensor, as_tensor
+from louver.ir.tile.types import FORMATS, AnyTensor, as_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,18 @@ class Parts:
 
 
 Entries = list[Index]
+
+
+def require_lifted(function: FuncOp) -> None:
+    """Rejects sparse arguments of patterns that no tensor core multiplies: their values and metadata lie otherwise."""
+    for argument in function.body.block.args:
+        encoding = encoding_of(argument)
+        if encoding is not None and encoding.format not in FORMATS.values():
+            raise unsupported(
+                f"register tiles take the patterns that the hardware multiplies, not {encoding.format.pattern}",
+                function,
+                "prune to 2:4, or write a product with a dense operand [K, N]",
+            )
 
 
 def part_types(type_: Attribute, axes: Axes | None, op: Operation) -> tuple[Attribute, Attribute]:

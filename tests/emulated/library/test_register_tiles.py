@@ -104,7 +104,8 @@ def test_copies_among_products(rng: np.random.Generator, a: str, target: str, ro
     operations = [type(node.op) for node in made.kernel.body.walk() if isinstance(node, Inst)]
     copies = [place for place, kind in enumerate(operations) if kind is AsyncCopy]
     products = [place for place, kind in enumerate(operations) if kind is Mma]
-    assert products[0] < copies[-1] < products[-1]
+    # Short steps are not rotated: their copies begin behind the products.
+    assert (products[0] < copies[-1] < products[-1]) is (row == 128)
     y, _ = emulate(made, given.s, given.b.T, sm_count=2, order=order)
     given.assert_close(y.T)
 

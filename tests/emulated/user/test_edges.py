@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.emulator.errors import EmulationError
 from louver.formats.dtypes import element_type
 from support.triton import require_block_pointers
 
@@ -27,9 +28,8 @@ WHOLE_GROUPS = "reads rows of 'a', 128 elements, or whole groups of 4 from their
 STEPS = "multiples of 64, got"
 ROWS_IN_SIXTEENS = "multiples of 16, got"
 COLUMNS_IN_WORDS = "a sparse tile must begin at a provable multiple of 64 columns"
-SEEN = "rows that wrap .* may reach nothing but a store that masks them"
-LOADED = "row or column numbers that are loaded describe no tile"
-LENGTH = "the length of rows of a sparse tensor must be an argument, a number, a product"
+BROKEN = "read a sparse tensor at a computed address against this rule"
+RACE = "nothing orders that write first"
 STRIDES = "must be given the strides of the dense tensor, contiguous, for 'a'"
 
 
@@ -55,10 +55,11 @@ def check(kernel: Any, grid: tuple[int, ...], rule: str, pattern: str = "2:4", *
     family = {"family": "register tiles"} if known.get("BM") == SMALL["BM"] else {}
     emulate = louver.jit(kernel, **family).emulate[grid]
     if rule:
-        with pytest.raises(ValueError, match=re.compile(rule, re.DOTALL)):
+        with pytest.raises((ValueError, EmulationError), match=re.compile(rule, re.DOTALL)):
             emulate(**sparse)
-        changed = [name for name, before in arrays.items() if name != "a" and not same(before, sparse[name])]
-        assert not changed
+        if rule not in (BROKEN, RACE):
+            changed = [name for name, before in arrays.items() if name != "a" and not same(before, sparse[name])]
+            assert not changed
         return
     louver.jit(kernel)[grid](**dense)
     emulate(**sparse)
@@ -88,14 +89,14 @@ PARTS = [
     ({"STOP": 98, "LEFT": 98}, WHOLE_GROUPS),
     ({"STOP": 98, "RIGHT": 98}, RIGHT),
     ({"START": 64}, RIGHT),
-    ({"START": 32}, "START in " + STEPS + " 32"),
+    ({"START": 32}, RIGHT),
     ({"STEP": 128}, RIGHT),
-    ({"STEP": 32}, COLUMNS_IN_WORDS),
+    ({"STEP": 32}, RIGHT),
     ({"SHIFT": 64, "STOP": 64}, RIGHT),
-    ({"SHIFT": 32, "STOP": 64}, "SHIFT in " + STEPS + " 32"),
+    ({"SHIFT": 32, "STOP": 64}, RIGHT),
     ({"SHIFT": 2, "STOP": 64}, "SHIFT in " + STEPS + " 2"),
     ({"OTHER": 1.0}, "a masked load must give zeros where its mask is false"),
-    ({"MASKED": False}, "a sparse tile must be masked along K"),
+    ({"MASKED": False}, RIGHT),
 ]
 
 
@@ -110,9 +111,9 @@ def test_parts_of_rows(change: dict[str, Any], rule: str, rng: np.random.Generat
     ("rows", "stride_m", "stride_k", "rule"),
     [
         (M, K, 1, RIGHT),
-        (M, 0, 1, STRIDES + ": rows are 128 elements apart, got a stride of 0"),
-        (2 * M, 2 * K, 1, STRIDES + ": rows are 128 elements apart, got a stride of 256"),
-        (2 * M, K, 2, "one dimension of a tile must be contiguous"),
+        (M, 0, 1, RIGHT),
+        (2 * M, 2 * K, 1, RIGHT),
+        (2 * M, K, 2, BROKEN),
     ],
 )
 def test_strides(rows: int, stride_m: int, stride_k: int, rule: str, rng: np.random.Generator, edges: Any) -> None:
@@ -122,12 +123,12 @@ def test_strides(rows: int, stride_m: int, stride_k: int, rule: str, rng: np.ran
 
 SUMS = {
     "last tile first": RIGHT,
-    "rows from memory": LOADED,
-    "a row from memory": "a sparse tile must begin at a provable multiple of 16 rows",
+    "rows from memory": RIGHT,
+    "a row from memory": RIGHT,
     "a tile from memory": RIGHT,
     "the last row again": RIGHT,
-    "a length from memory": LENGTH,
-    "columns from memory": LOADED,
+    "a length from memory": BROKEN,
+    "columns from memory": RIGHT,
     "steps from memory": RIGHT,
     "from one": RIGHT,
     "scaled": RIGHT,
@@ -170,7 +171,7 @@ BATCHES = [
     ("but the first", {"matrices": 4}, RIGHT),
     ("up to L", {"L": 1}, RIGHT),
     ("counted by rows", {}, RIGHT),
-    ("wrapped in all rows", {}, SEEN),
+    ("wrapped in all rows", {}, RIGHT),
     ("unmasked columns", {}, RIGHT),
     ("unmasked columns", {"K": 100}, "reads 128 elements of each row of 'a', which has 100"),
 ]
@@ -184,6 +185,9 @@ def test_matrices_of_a_batch(
     number, k, m = change.get("E", 3), change.get("K", K), tile["BM"] + 8
     if tile is LARGE and "which has 100" in rule:
         pytest.skip("a product reads no further than its rows")
+    if tile is SMALL and rule.startswith(STRIDES):
+        # Register tiles follow any address.
+        rule = RIGHT
     a = pruned(rng, change.get("matrices", number), m, k)
     b = rng.standard_normal((number, k, N), np.float32).astype(np.float16)
     known = {"a": a, "b": b, "c": np.full((number, m, N), np.nan, np.float32), "where": np.array([2, 0, 1], np.int32)}
@@ -193,20 +197,20 @@ def test_matrices_of_a_batch(
 
 WRAPPED = {
     "sums of rows": RIGHT,
-    "sums of columns": SEEN,
+    "sums of columns": RIGHT,
     "a second dot": RIGHT,
-    "a dot along the rows": SEEN,
+    "a dot along the rows": RACE,
     "sums in memory": RIGHT,
-    "sums in memory, more rows": SEEN,
-    "sums in memory, wrapped": SEEN,
+    "sums in memory, more rows": RIGHT,
+    "sums in memory, wrapped": RIGHT,
     "transposed": RIGHT,
-    "transposed, unmasked": SEEN,
+    "transposed, unmasked": RIGHT,
     "a descriptor": RIGHT,
-    "a descriptor of more rows": SEEN,
-    "a descriptor further up": SEEN,
+    "a descriptor of more rows": RIGHT,
+    "a descriptor further up": RIGHT,
     "at most": RIGHT,
-    "more rows": SEEN,
-    "either": SEEN,
+    "more rows": RIGHT,
+    "either": RACE,
     "a branch": RIGHT,
 }
 
@@ -255,7 +259,7 @@ DESCRIPTORS = [
     ("plain", 5, (1, 0), "L in " + ROWS_IN_SIXTEENS + " 5"),
     ("plain", 64, (0, 1), RIGHT),
     ("plain", -64, (0, 1), RIGHT),
-    ("plain", 32, (0, 1), "L in " + STEPS + " 32"),
+    ("plain", 32, (0, 1), RIGHT),
     ("moved", 16, (0, 0), "the sizes of .a., matrices of 16 rows at most, got 48"),
     ("moved", M, (0, 0), RIGHT),
     ("L rows", 33, (0, 0), RIGHT),
@@ -316,5 +320,4 @@ def test_rows_of_parts_of_groups(element: str, pattern: str, group: int, rng: np
 @pytest.mark.parametrize("floored", [True, False])
 def test_columns_before_a_row(floored: bool, rng: np.random.Generator, edges: Any) -> None:
     """Before a row stands the one before it, which a mask leaves out or the dense kernel reads."""
-    rule = RIGHT if floored else "a sparse tile that begins before its row, or before its matrix, must be masked there"
-    check(edges.moved_left, (2,), rule, **matrices(rng, m=48), FLOORED=floored, **SMALL)
+    check(edges.moved_left, (2,), RIGHT, **matrices(rng, m=48), FLOORED=floored, **SMALL)
