@@ -14,7 +14,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from multiprocessing import resource_tracker
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -84,7 +85,8 @@ class Processes:
 
     def each(self, tasks: Sequence[Task[T]], needs: Needs = ONE) -> Generator[tuple[int, Iterable[T]]]:
         try:
-            numbers = {self.pool.submit(done, task): number for number, task in enumerate(tasks)}
+            with _interruptions_held():
+                numbers = {self.pool.submit(done, task): number for number, task in enumerate(tasks)}
             for future in as_completed(numbers):
                 yield numbers[future], future.result()
         except BaseException as error:
@@ -124,9 +126,30 @@ def _processes(count: int) -> Generator[Workers]:
         yield Processes(pool)
 
 
+HOLDS: Final = hasattr(signal, "pthread_sigmask")
+"""Whether this system can hold signals back."""
+
+
+@contextmanager
+def _interruptions_held() -> Generator[None]:
+    """Processes that begin meanwhile see no interruption before `_prepare`; this one sees it afterwards."""
+    if not HOLDS:
+        yield
+        return
+    # The first process starts the tracker, which would let interruptions through.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _prepare() -> None:
     """End this worker at an interruption without a trace, and with the process that started it, whose files it locks."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if HOLDS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     assert parent is not None
 
