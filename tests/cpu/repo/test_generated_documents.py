@@ -62,7 +62,7 @@ def test_markdown_of_functions_is_put_between_comments(generate: ModuleType, mon
 def test_a_way_has_files_that_act_each_below_its_caller() -> None:
     steps = [("library/products.py", 0), ("isa/wgmma.py", 1), ("library/request.py", 1), ("runtime/cache.py", 9)]
     first, second = ways.lines(steps)
-    assert first.startswith("library/products.py ") and first.endswith("or by the reference path …")
+    assert first.startswith("library/products.py ") and first.endswith(" …") and len(first) == ways.WIDTH
     assert second.startswith("  library/request.py ") and len(second) <= ways.WIDTH
 
 
