@@ -72,7 +72,7 @@ def rows_by(
             two = tl.load(w + row[:, None] * K + k[None, :], mask=inside[None, :], other=0.0)
         else:
             two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & inside[None, :], other=0.0)
-        total = tl.dot(one, two.T, total)
+        total = tl.dot(one, two.T, total, out_dtype=tl.int32)
     tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
@@ -332,7 +332,7 @@ def whole_numbers(
         k = start + tl.arange(0, BK)
         one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0)
         two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0)
-        total = tl.dot(one, two.T, total)
+        total = tl.dot(one, two.T, total, out_dtype=tl.int32)
     scaled = total.to(tl.float32) * tl.load(scales + row)[None, :]
     tl.store(y + m[:, None] * N + n[None, :], scaled.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
 
