@@ -37,7 +37,7 @@ Wider tiles are slower that way. Where values are few, the metadata also costs t
 """
 
 CUT_READS = {2: 2, 4: 1}
-"""Most vectors that such an epilogue may read where K is cut, by bytes of an output element."""
+"""Most vectors that such an epilogue may read where K is cut, by bytes of an output element; of a gated product one less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class TileShape:
         """
         if self.unit == "fma" or self.bits == 8 or self.lone:
             return False
-        return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
+        return not self.lean or demand.reads + demand.gated <= CUT_READS[element_type(demand.out).bytes]
 
     def works(self, demand: Demand) -> tuple[Literal["tiles", "pairs"], ...]:
         """The values of `Work.unit` that are candidates in their own right.

@@ -34,8 +34,9 @@ def cluster(address: str) -> Generator[Workers]:
     if address == "ray" and ray.is_initialized():
         yield Cluster(ray, _remote(ray))
         return
-    ray.init(None if address == "ray" else address, logging_level=logging.ERROR, log_to_driver=False)
     try:
+        # A connection that fails leaves Ray's state as a client, in which no other one can be made.
+        ray.init(None if address == "ray" else address, logging_level=logging.ERROR, log_to_driver=False)
         yield Cluster(ray, _remote(ray))
     finally:
         ray.shutdown()

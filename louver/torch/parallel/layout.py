@@ -75,6 +75,9 @@ class Layout:
 
     def enter(self, x: Any) -> Tensor:
         """The part of this rank of x [..., K], for the product."""
+        taken = Shard(x.ndim - 1) if self.sums else Replicate()
+        if not is_placed(x) and _needs_no_gradient(x) and self.inputs is not None and _from_start(self.inputs, x) == taken:
+            return x
         x = self.given(x)
         (placed,) = x.placements
         # A rank with some of the rows has a part of the gradient of x.
@@ -86,6 +89,8 @@ class Layout:
     def leave(self, y: Tensor, rows: int) -> Any:
         """The output of a layer, of this rank's y. rows: of the whole weight."""
         made: Placement = Shard(y.ndim - 1) if self.weight.is_shard(0) else Partial() if self.sums else Replicate()
+        if self.plain and _needs_no_gradient(y) and self.outputs is not None and _from_start(self.outputs, y) == made:
+            return y
         shape = (*y.shape[:-1], rows)
         out = DTensor.from_local(y, self.mesh, [made], run_check=False, shape=torch.Size(shape), stride=strides(shape))
         return self.sent(out)
@@ -93,7 +98,7 @@ class Layout:
     def sent(self, out: Any) -> Any:
         """The output as the layer gives it, of one as the product gives it."""
         if self.outputs is not None:
-            wanted = Shard(out.ndim - 1) if self.outputs.is_shard(-1) else self.outputs
+            wanted = _from_start(self.outputs, out)
             if out.placements != (wanted,):
                 out = out.redistribute(placements=[wanted])
         return out.to_local() if self.plain else out
@@ -118,3 +123,13 @@ class Layout:
             return None
         # Nothing is added, and every rank takes part in the sum of the gradients.
         return whole.masked_fill(torch.ones_like(whole, dtype=torch.bool), 0)
+
+
+def _from_start(placement: Placement, x: Tensor) -> Placement:
+    """A placement of x, whose axis counts from the first one."""
+    return Shard(x.ndim - 1) if placement.is_shard(-1) else placement
+
+
+def _needs_no_gradient(x: Tensor) -> bool:
+    """Whether a plain tensor can stay one: DTensors, which cost the host 50 µs each, bring collectives to gradients."""
+    return not (torch.is_grad_enabled() and x.requires_grad)

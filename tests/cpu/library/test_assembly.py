@@ -178,6 +178,7 @@ LONGEST: dict[str, dict[str, Any]] = {
     "columns": {"epilogue": Epilogue(dense_scale="column", dense_bias="f32")},
     "vectors": {"epilogue": Epilogue(scale="row", dense_scale="column", dense_bias="f32")},
     "gated-scaled": {"epilogue": EPILOGUES["gated-scaled"], "bias": "row"},
+    "gated-scales": {"epilogue": Epilogue(scale="row", dense_scale="column", activation="silu", gated=True)},
     "full": {"epilogue": FULL, "bias": "row"},
     "batch": {"batch": "both", "bias": "row"},
 }

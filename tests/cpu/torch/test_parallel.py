@@ -270,6 +270,18 @@ def alone() -> Any:
     torch.distributed.destroy_process_group()
 
 
+def test_calls_without_gradients_make_no_dtensors(alone: Any, monkeypatch: Any) -> None:
+    """Where nothing is sent, plain tensors stay plain."""
+    from torch.distributed.tensor import DTensor, Partial
+
+    made = ranks.shared(sparse(Attention), alone, row={"output_layouts": Partial()})
+    x = tokens()
+    expected = made(x.clone().requires_grad_()).detach()
+    monkeypatch.setattr(DTensor, "from_local", lambda *_, **__: pytest.fail("a DTensor was made"))
+    with torch.no_grad():
+        assert torch.equal(made(x), expected)
+
+
 def test_products_follow_writes_to_a_frozen_divided_weight(alone: Any) -> None:
     """DTensor counts writes to itself, not to the part that products read."""
     made = ranks.shared(sparse(Mlp).requires_grad_(False), alone)
