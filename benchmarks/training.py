@@ -29,14 +29,14 @@ from torch.nn import functional
 import louver
 import louver.torch
 from louver.measure.graph import prepare, take_turns
-from louver.measure.machine import forbid_short_sums, header, require_torch
+from louver.measure.machine import forbid_short_sums, require_torch
 from louver.measure.model.stack import SHAPES, Block, Shape, Stack, angles_of, join_by_hand_
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.torch import SparseLinear, SparseWeight
 from louver.torch.accuracy import faster
 from louver.torch.operators import OPS
-from script import arguments
+from script import arguments, facts_of
 
 LAYERS: Final = {"gate, up": (28672, 4096), "down": (4096, 14336), "q, k, v": (6144, 4096), "o": (4096, 4096)}
 """Outputs and inputs of the layers of a block of Llama 3 8B."""
@@ -273,7 +273,7 @@ def main() -> None:
         "distill": lambda: distill(1, 60),
         "loss": lambda: losses(given.texts, given.steps, given.seeds),
     }
-    record: dict[str, Any] = {"schema": 1, "kind": "training", **header(torch), "tokens": TOKENS}
+    record: dict[str, Any] = {**facts_of(torch, "training", __doc__), "tokens": TOKENS}
     for name in given.parts.split(","):
         record[name] = parts[name]()
         for row in record[name] if isinstance(record[name], list) else ():

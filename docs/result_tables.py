@@ -22,6 +22,7 @@ from louver.measure.report.table import NONE, Column, Table, grouped, number
 R = TypeVar("R")
 
 LIBRARIES = ("cublas", "cusparselt")
+WAYS = ("ordinary", "transposable")
 SHOWN = (1, 16, 64, 256)
 """Numbers of tokens in the table of means."""
 
@@ -380,3 +381,32 @@ def parallel(path: Path) -> Table:
     ]
     headings = ("block", "types", "tokens", "GPUs, sum", "dense, µs", "sparse, µs", "× dense", "of dense's scaling")
     return table(headings, rows, names=4)
+
+
+def training(path: Path) -> Table:
+    """Milliseconds of a training step's parts: dense, and with masks of both kinds."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    parts: dict[str, dict[str, float]] = {}
+    for row in record["products"]:
+        parts.setdefault(f"{row['layer']} {row['shape']}, {row['product']}", {})[row["way"]] = row["ms"]
+    parts["block, forward and backward"] = {row["way"]: row["ms"] for row in record["block"]}
+    rows = [
+        (part, *(f"{ms[way]:.2f}" for way in ("dense", *WAYS)), *(f"{ms['dense'] / ms[way]:.2f}" for way in WAYS))
+        for part, ms in parts.items()
+    ]
+    # Steps of `distill_` have a dense side for each kind of masks.
+    sides = {(row["way"], row["side"]): row["ms"] for row in record["distill"]}
+    ratios = (f"{sides[way, 'masks'] / sides[way, 'chosen']:.2f}" for way in WAYS)
+    rows.append(
+        ("`distill_`, a step", f"{sides[WAYS[0], 'masks']:.2f}", *(f"{sides[w, 'chosen']:.2f}" for w in WAYS), *ratios)
+    )
+    return table(("part", "dense, ms", *(f"{way}, ms" for way in WAYS), *(f"{way} × dense" for way in WAYS)), rows)
+
+
+def losses(path: Path) -> Table:
+    """The loss of a small model with sparse layers over that with dense weights and the same masks."""
+    rows = [
+        (row["way"], str(row["seed"]), f"{row['dense']:.4f}", f"{row['sparse']:.4f}", f"{row['ratio']:.4f}")
+        for row in json.loads(path.read_text(encoding="utf-8"))["loss"]["losses"]
+    ]
+    return table(("masks", "seed", "dense weights", "sparse layers", "ratio"), rows)

@@ -102,6 +102,18 @@ ENTRIES = (
         made.served,
     ),
     Entry(
+        "Training",
+        "h200/training.json",
+        "Parts of a training step of Llama 3 8B's shapes with 16,384 tokens, bf16, by kinds of masks ([training](training.md)).",
+        made.training,
+    ),
+    Entry(
+        "Training",
+        "h200/training-loss.json",
+        "The held-out loss of a small language model after 2,000 steps, with the same masks, data and seeds.",
+        made.losses,
+    ),
+    Entry(
         "Several GPUs",
         "h200/parallel.json",
         "A layer of Llama 3 70B's shapes by tensor parallel, sparse beside dense ([parallel](parallel.md)).",
@@ -122,7 +134,7 @@ ENTRIES = (
     Entry(
         "Register tiles",
         "h200/mma.json",
-        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction; tiles as chosen then: the model of tiles was mended after it, for few tokens.",
+        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction.",
         made.register_tiles,
     ),
     Entry(
