@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from louver.compile.plan.register_tiles import (
+    LEAST_ROTATED,
     MOST_SLOTS,
     OTHER_REGISTERS,
     WIDEST_MULTIPLE,
@@ -39,21 +40,19 @@ f16 (NVIDIA A100 whitepaper, table 3: 2,048 of the dense matrix).
 SHARED_BYTES = 128
 """Bytes of shared memory that an SM reads or writes in a clock (CUDA C++ Programming Guide: 32 banks of 4 bytes)."""
 
-CACHE_BYTES = 36
-"""Bytes that an SM takes from the L2 cache in a clock, if all of them read: three quarters of what the A100 whitepaper
-says (5,120 of 108 SMs). From tiles of sm_80's kernels on an H200 (`mma.json`).
+CACHE_BYTES = 44
+"""Bytes that an SM takes from the L2 cache in a clock, if all of them read: nearly what the A100 whitepaper says (5,120 of
+108 SMs). This and `MEETING` are fitted to 40 tiles of kernels of sm_80 and sm_86 on an H200.
 """
 
 LATENCY = 800
-"""Clocks from a copy to its data, if other SMs copy too."""
+"""Clocks from a copy to the first of its data, if other SMs copy too."""
 
-MEETING = 330
-"""Clocks of a step in which the warps of a CTA wait for each other and for operands. Two CTAs hide half of it, four three
-quarters. From the same tiles.
-"""
+MEETING = 250
+"""Clocks of a step in which the warps of a CTA wait for each other. Two CTAs hide two thirds of it, four seven eighths."""
 
-ROWS_OF_WARP, COLUMNS_OF_WARP = 16, 8
-"""Rows and columns of one `mma.sp`."""
+ROWS_OF_WARP, COLUMNS_OF_WARP, BYTES_OF_WARP = 16, 8, 64
+"""Rows, columns and bytes of a column of one `mma.sp`."""
 
 _FAMILY: MmaFamily = "mma.sp::ordered_metadata"
 
@@ -188,12 +187,16 @@ def _cost(
     shared, cache = (read + stage) / SHARED_BYTES, stage / CACHE_BYTES
     tiles = -(-m // rows) * -(-n // columns) * batch
     beside = min(ctas, -(-tiles // sm_count))
-    waiting = LATENCY / ((slots - 1) * beside)
+    waiting = (LATENCY + cache) / ((slots - 1) * beside)
     whole, rest = divmod(tiles, ctas * sm_count)
     turns = whole * ctas + -(-rest // sm_count)
     output = rows // problem.rows_per_output * columns * element_type(problem.out).bytes
     waves = -(-turns // ctas)
-    each = max(tensor, shared, cache, waiting) + MEETING / beside
+    each = max(tensor, shared, cache, waiting) + MEETING / beside**1.5
+    blocks = rows * columns * step * b.bytes // (ROWS_OF_WARP * COLUMNS_OF_WARP * BYTES_OF_WARP)
+    if blocks < LEAST_ROTATED * warps:
+        # Warps load operands between products, not during them, where those of another CTA do not multiply.
+        each += min(tensor, shared) / beside**0.5
     clocks = turns * (-(-k // step) * each + output / CACHE_BYTES) + waves * LATENCY
     return TileCost(schedule, ctas, slots, waves, tensor, shared, cache, waiting, clocks)
 

@@ -76,7 +76,12 @@ class Layout:
     def enter(self, x: Any) -> Tensor:
         """The part of this rank of x [..., K], for the product."""
         taken = Shard(x.ndim - 1) if self.sums else Replicate()
-        if not is_placed(x) and _needs_no_gradient(x) and self.inputs is not None and _from_start(self.inputs, x) == taken:
+        if (
+            not is_placed(x)
+            and _needs_no_gradient(x)
+            and self.inputs is not None
+            and _from_start(self.inputs, x) == taken
+        ):
             return x
         x = self.given(x)
         (placed,) = x.placements

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from louver.compile.lower.tiles.keep_masks import keep_masks
 from louver.compile.lower.tiles.order import read, written
 from louver.compile.lower.tiles.registers import Fresh, writes_of
+from louver.compile.plan.register_tiles import LEAST_ROTATED
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import MbarrierTryWait
 from louver.isa.instruction import Pure
@@ -35,9 +36,6 @@ from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Reg, Whil
 
 AHEAD = 4
 """The part of a step's products between the load of an operand and its product: one of this number."""
-
-LEAST_PRODUCTS = 64
-"""Products of a step from which a loop is rotated. A step of 32 was a tenth slower so, of 64 faster (128×128 on an H200)."""
 
 BETWEEN = 16
 """Products between groups of copies. The assembler of sm_90 waits for loads of shared memory before each group."""
@@ -221,7 +219,7 @@ def _loads(node: Node) -> bool:
 def _divided(loop: While, meeting: list[Node], copies: list[Node], rest: list[Inst]) -> _Step | None:
     """The parts of a step; None for a loop of another form."""
     every = [node for node in rest if _is(node, Mma)]
-    if len(every) < LEAST_PRODUCTS:
+    if len(every) < LEAST_ROTATED:
         return None
     ahead = len(every) // AHEAD
     products, last = every[: len(every) - ahead], every[len(every) - ahead :]
