@@ -16,6 +16,8 @@ from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.ir import tile as tt
 from louver.ir.tile.staging import in_shared
+from louver.isa.wgmma import WgmmaWait
+from louver.ptx.module import Reg
 
 
 def _ends(low: Lowering, block: Block) -> list[Registers]:
@@ -116,14 +118,38 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             low.known.has(each.registers[0], Facts(low.multiple(argument)))
     _may_follow(low, block)
     before = replace(low.accesses)
-    with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
+
+    def goes_on() -> Reg:
+        return k.setp("lt", kind, number, end)
+
+    def take_step() -> None:
         _bind(low, block.args, [(number,), *_elements(low, carried)])
         low.lower_block(block)
+        _end_step(low)
         _carry_on(low, carried, block)
         k.add(number, step, into=number)
-        loop.repeat_if(k.setp("lt", kind, number, end))
+
+    with k.if_(goes_on(), uniform=True):
+        with k.loop(uniform=True) as loop:
+            take_step()
+            if any(isinstance(each, tt.DotOp) and each.in_flight and each.metadata for each in block.ops):
+                # Products in flight still read the metadata registers of their step.
+                after = replace(low.accesses)
+                with k.if_(goes_on(), uniform=True):
+                    take_step()
+                low.accesses.join(after)
+            loop.repeat_if(goes_on())
+        if any(isinstance(each, tt.DotOp) and each.in_flight for each in block.ops):
+            k.emit(WgmmaWait(0))
     low.accesses.join(before)
     _bind(low, op.results, _elements(low, carried))
+
+
+def _end_step(low: Lowering) -> None:
+    """Wait for the products of the step before, if those of this step may run on."""
+    if low.in_flight:
+        low.k.emit(WgmmaWait(low.in_flight))
+        low.in_flight = 0
 
 
 def lower_if(low: Lowering, op: scf.IfOp) -> None:

@@ -173,7 +173,10 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
             if promoted is not None:
                 _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
                 group = []
-    if group:
+    if op.in_flight is not None:
+        _commit(low, group)
+        low.in_flight += 1
+    elif group:
         _issue(low, group, [])
     if packed == 1:
         return sums
@@ -202,12 +205,16 @@ class DotInParts:
 def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
     """Issue products after one fence. promoted: totals, each with the sum that is added to it when the products end."""
     low.finish_products()
+    _commit(low, group)
+    low.pending, low.promoted = True, promoted
+
+
+def _commit(low: Lowering, group: Sequence[_Product]) -> None:
     # Only products may be between the fence and the commit.
     low.k.emit(WgmmaFence())
     for each, operands in group:
         low.k.emit(each, *operands)
     low.k.emit(WgmmaCommit())
-    low.pending, low.promoted = True, promoted
 
 
 def _unset(low: Lowering, like: Registers) -> Registers:
