@@ -135,8 +135,11 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             if any(isinstance(each, tt.DotOp) and each.in_flight and each.metadata for each in block.ops):
                 # Products in flight still read the metadata registers of their step.
                 after = replace(low.accesses)
-                with k.if_(goes_on(), uniform=True):
+                with k.if_(goes_on(), uniform=True) as branch:
                     take_step()
+                with branch.otherwise():
+                    # Else the assembler sees a way from here to the first step, and serializes all products.
+                    k.emit(WgmmaWait(0))
                 low.accesses.join(after)
             loop.repeat_if(goes_on())
         if any(isinstance(each, tt.DotOp) and each.in_flight for each in block.ops):
