@@ -161,6 +161,8 @@ class DotOp(IRDLOperation):
         (m, k), (depth, n), result = shapes
         if k != depth or result != [m, n]:
             raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
+        if self.in_flight is not None and self.c.owner is not self.parent:
+            raise VerifyException("products in flight add to sums that their loop carries, got other sums")
         _verify_elements(a, b, d)
         if self.pairs is not None and d.element_type != i32:
             raise VerifyException(f"pairs are bytes of 4-bit integers, got {a.element_type} * {b.element_type}")

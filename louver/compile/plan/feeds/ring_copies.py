@@ -63,8 +63,11 @@ ENOUGH_SLOTS = 4
 The first copies of a tile begin early only if the ring still gets this number.
 """
 
-LEAST_IN_FLIGHT = 3
-"""Slots of a ring from which products run on into the next step. They keep a slot that copies could fill."""
+LEAST_IN_FLIGHT = 4
+"""Slots of a ring from which products run on into the next step.
+
+They keep a slot from the copies, which still begin two steps ahead.
+"""
 
 
 @dataclass(frozen=True, slots=True)
