@@ -138,7 +138,7 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
                 with k.if_(goes_on(), uniform=True) as branch:
                     take_step()
                 with branch.otherwise():
-                    # Else the assembler sees a way from here to the first step, and serializes all products.
+                    # Otherwise the assembler sees a way from here to the first step, and serializes all products.
                     k.emit(WgmmaWait(0))
                 low.accesses.join(after)
             loop.repeat_if(goes_on())

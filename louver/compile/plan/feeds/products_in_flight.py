@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of

@@ -11,6 +11,9 @@ One thread copies boxes (describe-boxes). The barrier of the slot counts their b
 threads copy other tiles, as asynchronous groups, and each thread waits for its groups. Threads synchronize once a step,
 between the wait and the copy. By then all products that read the free slot have ended.
 
+Products of a step may run on until those of the next step have begun (`products_in_flight.py`). Such a ring keeps one
+slot more: its copies begin s - 2 steps ahead.
+
 If a loop stores to arrays, only loads from arrays that do not overlap them are copied.
 
 A tile that the user's loop loads one step ahead and carries is copied too. Its first copy begins before the loop.
