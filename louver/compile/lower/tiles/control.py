@@ -107,7 +107,10 @@ def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
 
 
 def lower_for(low: Lowering, op: scf.ForOp) -> None:
-    """Count from the lower bound in positive steps, while the number is below the upper bound."""
+    """Count from the lower bound in positive steps, while the number is below the upper bound.
+
+    Behind a step, the products of the step before have ended, and those in flight behind the loop.
+    """
     k, block = low.k, op.body.block
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
@@ -118,6 +121,7 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             low.known.has(each.registers[0], Facts(low.multiple(argument)))
     _may_follow(low, block)
     before = replace(low.accesses)
+    flying = [each for each in block.ops if isinstance(each, tt.DotOp) and each.in_flight is not None]
 
     def goes_on() -> Reg:
         return k.setp("lt", kind, number, end)
@@ -125,14 +129,15 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
     def take_step() -> None:
         _bind(low, block.args, [(number,), *_elements(low, carried)])
         low.lower_block(block)
-        _end_step(low)
+        if flying:
+            k.emit(WgmmaWait(len(flying)))
         _carry_on(low, carried, block)
         k.add(number, step, into=number)
 
     with k.if_(goes_on(), uniform=True):
         with k.loop(uniform=True) as loop:
             take_step()
-            if any(isinstance(each, tt.DotOp) and each.in_flight and each.metadata for each in block.ops):
+            if any(dot.metadata is not None for dot in flying):
                 # Products in flight still read the metadata registers of their step.
                 after = replace(low.accesses)
                 with k.if_(goes_on(), uniform=True) as branch:
@@ -142,17 +147,10 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
                     k.emit(WgmmaWait(0))
                 low.accesses.join(after)
             loop.repeat_if(goes_on())
-        if any(isinstance(each, tt.DotOp) and each.in_flight for each in block.ops):
+        if flying:
             k.emit(WgmmaWait(0))
     low.accesses.join(before)
     _bind(low, op.results, _elements(low, carried))
-
-
-def _end_step(low: Lowering) -> None:
-    """Wait for the products of the step before, if those of this step may run on."""
-    if low.in_flight:
-        low.k.emit(WgmmaWait(low.in_flight))
-        low.in_flight = 0
 
 
 def lower_if(low: Lowering, op: scf.IfOp) -> None:

@@ -147,8 +147,7 @@ class Lowering:
     in_chunks: whether alignments of addresses are known. If not, elements are moved one by one, and no registers are
     left.
     multiplies: whether warpgroup products follow.
-    pending: whether warpgroup products are running that must end before other threads go on.
-    in_flight: groups of products that this step of a loop has begun, and that may run on into the next step.
+    pending: whether warpgroup products are running, other than those in flight, which their loop waits for.
     promoted: totals, each with the sum that is added to it when the products end.
     known: facts about integers and addresses.
     tests: how conditions are computed.
@@ -177,7 +176,6 @@ class Lowering:
     box_rows: dict[SSAValue, Reg] = field(default_factory=dict[SSAValue, Reg])
     multiplies: bool = False
     pending: bool = False
-    in_flight: int = 0
     promoted: Sequence[tuple[Reg, Reg]] = ()
     in_chunks: bool = True
     _once: dict[object, Reg] = field(default_factory=dict[object, Reg])

@@ -149,7 +149,7 @@ class _Dot:
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     """Begin the products, and return the registers of the sums: those of `c` if nothing else needs them.
 
-    `finish_products` waits for the products. It also adds promoted sums to their totals. With promotion, products of a
+    `finish_products` waits for the products, or for products in flight their loop. It also adds promoted sums to their totals. With promotion, products of a
     few columns of K accumulate in separate registers first.
     """
     packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
@@ -175,7 +175,6 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
                 group = []
     if op.in_flight is not None:
         _commit(low, group)
-        low.in_flight += 1
     elif group:
         _issue(low, group, [])
     if packed == 1:
