@@ -117,8 +117,9 @@ def test_all_products_of_a_step_run_on_together(boxes: bool) -> None:
         checked(made, both, times, made.kernel, order)
 
 
-def test_every_wait_and_barrier_is_needed_and_its_absence_noticed() -> None:
-    made = compiled(TWO)
+@pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "gathers"])
+def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(boxes: bool) -> None:
+    made = compiled(TWO, boxes=boxes)
     outcomes = survey(made.kernel, lambda kernel, order: checked(made, both, 11, kernel, order))
     assert len(outcomes) >= 12
     # The assembler needs a fence behind the branch that begins copies. The last barrier guards nothing here.
