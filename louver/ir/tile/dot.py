@@ -48,6 +48,7 @@ class DotOp(IRDLOperation):
     sparse_index: the number of the operand (0: a, 1: b) that has only the kept values, [M, K/2] or [K/2, N].
     metadata: their places: i16, `metadata_shape(M, K)`, or for b its transpose.
     max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions, see `read_nest`.
+    in_flight: in a loop, its products may run until those of the next iteration have begun. The loop carries its sums.
     pairs: each i8 or ui8 of a and b is a pair of 4-bit integers of that sign (`louver.formats.pairs`), so K counts pairs.
     """
 
@@ -61,6 +62,7 @@ class DotOp(IRDLOperation):
     sparse_index = opt_prop_def(IntegerAttr[I32], prop_name="sparseIndex")
     max_imprecise = opt_prop_def(IntegerAttr[I32], prop_name="maxNumImpreciseAcc")
     pairs = opt_prop_def(UnitAttr)
+    in_flight = opt_prop_def(UnitAttr, prop_name="inFlight")
     d = result_def(T)
     traits = traits_def(Pure())
 
@@ -159,6 +161,8 @@ class DotOp(IRDLOperation):
         (m, k), (depth, n), result = shapes
         if k != depth or result != [m, n]:
             raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
+        if self.in_flight is not None and self.c.owner is not self.parent:
+            raise VerifyException("products in flight add to sums that their loop carries, got other sums")
         _verify_elements(a, b, d)
         if self.pairs is not None and d.element_type != i32:
             raise VerifyException(f"pairs are bytes of 4-bit integers, got {a.element_type} * {b.element_type}")

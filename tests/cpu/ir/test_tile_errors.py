@@ -126,6 +126,12 @@ OPERATIONS = [
         "a dot multiplies matrices, got [8] * [8, 4] -> [8, 4]",
     ),
     (
+        "%a: tensor<8x16xf16>, %b: tensor<16x4xf16>, %e: tensor<8x4xf32>",
+        "%c = arith.addf %e, %e : tensor<8x4xf32>\n"
+        "%r = tt.dot %a, %b, %c {inFlight} : tensor<8x16xf16> * tensor<16x4xf16> -> tensor<8x4xf32>",
+        "products in flight add to sums that their loop carries, got other sums",
+    ),
+    (
         "%a: tensor<8x16xf16>, %b: tensor<16x4xbf16>, %c: tensor<8x4xf32>",
         "%r = tt.dot %a, %b, %c : tensor<8x16xf16> * tensor<16x4xbf16> -> tensor<8x4xf32>",
         "got f16*bf16: convert one operand",

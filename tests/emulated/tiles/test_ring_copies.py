@@ -16,7 +16,7 @@ from louver.compile.plan.register_tiles import MOST_SLOTS
 from louver.emulator import Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, LocalAllocOp, WaitBarrierOp
+from louver.ir.tile import AsyncCopyOp, AsyncWaitOp, BoxCopiesOp, ConvertLayoutOp, DotOp, LocalAllocOp, WaitBarrierOp
 from louver.ir.tile.staging import in_shared
 from louver.isa.targets import target
 from louver.ptx.module import Kernel, Module
@@ -54,10 +54,12 @@ def test_operands_are_copied(rng: np.random.Generator, name: str) -> None:
         [op for op in made.encoded.walk() if isinstance(op, kind)]
         for kind in (LocalAllocOp, BoxCopiesOp, AsyncCopyOp, AsyncWaitOp, WaitBarrierOp)
     )
-    # Each operand has as many slots as the others, and a copy before the loop for each but one, which the loop's own copy fills.
+    # Each operand has as many slots as the others. Those that products do not read have a copy before the loop, and one is the
+    # loop's own.
+    in_flight = any(op.in_flight for op in made.encoded.walk() if isinstance(op, DotOp))
     (slots,) = {op.slots.value.data for op in memory}
     assert len(memory) == COPIED[name] and 2 <= slots <= MOST_SLOTS
-    assert sum(len(op.boxes) for op in boxes) + len(gathers) == slots * COPIED[name]
+    assert sum(len(op.boxes) for op in boxes) + len(gathers) == (slots - in_flight) * COPIED[name]
     # Of each step its boxes are waited for together, and other tiles too, which are also waited for behind the loop.
     assert len(barriers) == (1 if boxes else 0) and len(waits) == (2 if gathers else 0)
 

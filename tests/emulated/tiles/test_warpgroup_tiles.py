@@ -183,17 +183,21 @@ goes elsewhere. So does one in the loop, between loads of metadata and stores of
 """
 
 NEEDLESS_FENCES = {
+    "f16": {"wgmma": 2, "one": 1},
     "f16, scaled on the way": {"fence": 2},
     "f16, dense, turned": {"fence": 2},
     "s8, raised": {"fence": 1},
     "f32 in parts": {"wgmma": 1},
     "f32 in parts, N-major": {"wgmma": 1},
 }
-"""Fences whose removal nothing notices.
+"""Fences and waits whose removal nothing notices.
 
 Threads fence what they stored before the ring's barriers are made, so that no step has to; here each step has a fence. So they do behind the
 zeros of slots, and the fence before the ring's barriers does it again. Products of another
 part add to sums that nothing has touched since the products before.
+
+The assembler needs two that the emulator does not: the fence of a second step, whose copies begin in a branch, and the wait where no second
+step follows.
 """
 
 

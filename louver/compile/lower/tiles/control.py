@@ -16,6 +16,8 @@ from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.ir import tile as tt
 from louver.ir.tile.staging import in_shared
+from louver.isa.wgmma import WgmmaWait
+from louver.ptx.module import Reg
 
 
 def _ends(low: Lowering, block: Block) -> list[Registers]:
@@ -105,7 +107,10 @@ def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
 
 
 def lower_for(low: Lowering, op: scf.ForOp) -> None:
-    """Count from the lower bound in positive steps, while the number is below the upper bound."""
+    """Count from the lower bound in positive steps, while the number is below the upper bound.
+
+    Behind a step, the products of the step before have ended, and those in flight behind the loop.
+    """
     k, block = low.k, op.body.block
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
@@ -116,12 +121,34 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             low.known.has(each.registers[0], Facts(low.multiple(argument)))
     _may_follow(low, block)
     before = replace(low.accesses)
-    with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
+    flying = [each for each in block.ops if isinstance(each, tt.DotOp) and each.in_flight is not None]
+
+    def goes_on() -> Reg:
+        return k.setp("lt", kind, number, end)
+
+    def take_step() -> None:
         _bind(low, block.args, [(number,), *_elements(low, carried)])
         low.lower_block(block)
+        if flying:
+            k.emit(WgmmaWait(len(flying)))
         _carry_on(low, carried, block)
         k.add(number, step, into=number)
-        loop.repeat_if(k.setp("lt", kind, number, end))
+
+    with k.if_(goes_on(), uniform=True):
+        with k.loop(uniform=True) as loop:
+            take_step()
+            if any(dot.metadata is not None for dot in flying):
+                # Products in flight still read the metadata registers of their step.
+                after = replace(low.accesses)
+                with k.if_(goes_on(), uniform=True) as branch:
+                    take_step()
+                with branch.otherwise():
+                    # Otherwise the assembler sees a way from here to the first step, and serializes all products.
+                    k.emit(WgmmaWait(0))
+                low.accesses.join(after)
+            loop.repeat_if(goes_on())
+        if flying:
+            k.emit(WgmmaWait(0))
     low.accesses.join(before)
     _bind(low, op.results, _elements(low, carried))
 

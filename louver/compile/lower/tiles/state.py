@@ -147,7 +147,7 @@ class Lowering:
     in_chunks: whether alignments of addresses are known. If not, elements are moved one by one, and no registers are
     left.
     multiplies: whether warpgroup products follow.
-    pending: whether warpgroup products are running.
+    pending: whether warpgroup products are running, other than those in flight, which their loop waits for.
     promoted: totals, each with the sum that is added to it when the products end.
     known: facts about integers and addresses.
     tests: how conditions are computed.

@@ -149,7 +149,7 @@ class _Dot:
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     """Begin the products, and return the registers of the sums: those of `c` if nothing else needs them.
 
-    `finish_products` waits for the products. It also adds promoted sums to their totals. With promotion, products of a
+    `finish_products` waits for the products, or for products in flight their loop. It also adds promoted sums to their totals. With promotion, products of a
     few columns of K accumulate in separate registers first.
     """
     packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
@@ -173,7 +173,9 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
             if promoted is not None:
                 _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
                 group = []
-    if group:
+    if op.in_flight is not None:
+        _commit(low, group)
+    elif group:
         _issue(low, group, [])
     if packed == 1:
         return sums
@@ -202,12 +204,16 @@ class DotInParts:
 def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
     """Issue products after one fence. promoted: totals, each with the sum that is added to it when the products end."""
     low.finish_products()
+    _commit(low, group)
+    low.pending, low.promoted = True, promoted
+
+
+def _commit(low: Lowering, group: Sequence[_Product]) -> None:
     # Only products may be between the fence and the commit.
     low.k.emit(WgmmaFence())
     for each, operands in group:
         low.k.emit(each, *operands)
     low.k.emit(WgmmaCommit())
-    low.pending, low.promoted = True, promoted
 
 
 def _unset(low: Lowering, like: Registers) -> Registers:

@@ -11,6 +11,9 @@ One thread copies boxes (describe-boxes). The barrier of the slot counts their b
 threads copy other tiles, as asynchronous groups, and each thread waits for its groups. Threads synchronize once a step,
 between the wait and the copy. By then all products that read the free slot have ended.
 
+Products of a step may run on until those of the next step have begun (`products_in_flight.py`). Such a ring keeps one
+slot more: its copies begin s - 2 steps ahead.
+
 If a loop stores to arrays, only loads from arrays that do not overlap them are copied.
 
 A tile that the user's loop loads one step ahead and carries is copied too. Its first copy begins before the loop.
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType, UnitAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -44,6 +47,7 @@ from louver.compile.plan.feeds.copied_loads import (
 )
 from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
+from louver.compile.plan.feeds.products_in_flight import products_in_flight
 from louver.compile.plan.feeds.steps_ahead import Sources, guarded_mask, made_again, move_up, next_step, only_loads
 from louver.compile.plan.register_tiles import MOST_SLOTS
 from louver.compile.rewrite.insert import carrying, insert, integer
@@ -60,6 +64,12 @@ ENOUGH_SLOTS = 4
 """Slots with which copies arrive in time.
 
 The first copies of a tile begin early only if the ring still gets this number.
+"""
+
+LEAST_IN_FLIGHT = 4
+"""Slots of a ring from which products run on into the next step.
+
+They keep a slot from the copies, which still begin two steps ahead.
 """
 
 
@@ -127,7 +137,11 @@ def ring_copies(
             if count:
                 # The rings of earlier loops may have replaced the outer loop.
                 around = None if wish.home is wish.loop else cast(scf.ForOp, wish.loop.parent_op())
-                _Ring(wish.loop, wish.tiles, count, around).make()
+                copied = {each.put.result for each in wish.tiles}
+                dots = products_in_flight(wish.loop, copied) if count >= LEAST_IN_FLIGHT else []
+                for dot in dots:
+                    dot.properties["inFlight"] = UnitAttr()
+                _Ring(wish.loop, wish.tiles, count, 2 if dots else 1, around).make()
         remove_dead(function)
 
 
@@ -240,8 +254,10 @@ def _goes_into(load: tt.LoadOp, loop: scf.ForOp) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """A ring of slots. The tiles of a loop are copied to it `slots - 1` steps ahead.
+    """A ring of slots. The tiles of a loop are copied to it `slots - kept` steps ahead.
 
+    kept: slots that products may read while the copies of a step begin: those of this step, and of the step before if
+    its products run on.
     around: the outer loop, if the first copies of its next iteration begin right after this loop; None if they begin
     before it.
     """
@@ -249,6 +265,7 @@ class _Ring:
     loop: scf.ForOp
     tiles: Sequence[_Tile]
     slots: int
+    kept: int
     around: scf.ForOp | None
 
     @property
@@ -288,19 +305,22 @@ class _Ring:
         loads = [each.load for each in self.tiles]
         shadows = [number, *sources.carried]
         given = [*(known[each] for each in shadows), goes_on]
-        given += [integer(loop, each) for each in (0, slots - 1, *([] if barriers is None else [0]))]
+        # The slot to read, those that are read until the copy begins, and the one to fill.
+        given += [integer(loop, -each % slots) for each in range(self.kept + 1)]
+        given += [] if barriers is None else [integer(loop, 0)]
         ahead = [block.insert_arg(each.type, len(block.args)) for each in given]
         following = dict[SSAValue, SSAValue](zip(shadows, ahead, strict=False))
-        goes_on, read, fill, *phase = ahead[len(shadows) :]
+        goes_on, *rest = ahead[len(shadows) :]
+        held, phase = rest[: self.kept + 1], rest[self.kept + 1 :]
         fixed = set(sources.made) - sources.varying
         move_up(block, fixed)
         first = next(op for op in block.ops if op not in fixed)
-        current = self._slot(first, memory, barriers, read)
+        current = self._slot(first, memory, barriers, held[0])
         if self.gathers:
-            insert(first, tt.AsyncWaitOp(slots - 2), self.like)
+            insert(first, tt.AsyncWaitOp(slots - self.kept - 1), self.like)
         if current.barrier is not None:
             insert(first, tt.WaitBarrierOp(current.barrier, phase[0]), self.like)
-        turns = self._turned(first, read, phase)
+        turns = self._turned(first, held, phase)
         dot = _first_product(block)
         # There must be no branch between products and the wait for them.
         made = [op for op in sources.made if op in sources.varying]
@@ -310,7 +330,7 @@ class _Ring:
             if only_loads(loop):
                 _load_behind(block, first)
             _take_behind(dot)
-        into = self._slot(first, memory, barriers, fill)
+        into = self._slot(first, memory, barriers, held[-1])
         self._begin(first, into, loads, here, goes_on, inside=True, free=dot is not None)
         goes_on = next_step(first, loop, sources, following, here, goes_on)
         for each, tile in zip(self.tiles, current.tiles, strict=True):
@@ -324,7 +344,7 @@ class _Ring:
         if self.gathers:
             insert(loop, tt.AsyncWaitOp(0), self.like)
         if barriers is not None and _runs_again(loop):
-            read, _, odd = new.results[-3:]
+            read, odd = new.results[-len(rest)], new.results[-1]
             insert(loop, tt.EvenBarriersOp(barriers, read, odd, slots), loop)
         if self.around is not None:
             begin_next(self.around, loop, begun)
@@ -333,7 +353,7 @@ class _Ring:
     def _first_steps(
         self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None
     ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[tt.BoxCopiesOp]]:
-        """Copy the first `slots - 1` steps before the loop, or fewer if the loop has fewer.
+        """Copy the first `slots - kept` steps before the loop, or fewer if the loop has fewer.
 
         Returns the values of the body in the next step, whether that step exists, and the copies of boxes.
         """
@@ -343,7 +363,7 @@ class _Ring:
         goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
         loads = [each.load for each in self.tiles]
         firsts = [each.first for each in self.tiles if each.first is not None]
-        for slot in range(self.slots - 1):
+        for slot in range(self.slots - self.kept):
             into = self._slot(loop, memory, barriers, integer(loop, slot))
             if firsts and slot == 0:
                 begun += self._begin(loop, into, firsts, {}, goes_on)
@@ -398,12 +418,12 @@ class _Ring:
             insert(before, tt.AsyncCommitOp(), self.like)
         return begun
 
-    def _turned(self, before: Operation, read: SSAValue, phase: Sequence[SSAValue]) -> list[SSAValue]:
-        """The slot to read and the slot to fill in the next step, and the phase of the slot to read."""
-        like, one = self.like, integer(before, 1)
+    def _turned(self, before: Operation, held: Sequence[SSAValue], phase: Sequence[SSAValue]) -> list[SSAValue]:
+        """The slots of the next step, from the one to read to the one to fill, and the phase of the slot to read."""
+        like, one, (read, *_) = self.like, integer(before, 1), held
         next_one = insert(before, arith.AddiOp(read, one), like).results[0]
         wraps = insert(before, CmpiOp(next_one, integer(before, self.slots), "eq"), like).results[0]
-        found = [insert(before, SelectOp(wraps, integer(before, 0), next_one), like).results[0], read]
+        found = [insert(before, SelectOp(wraps, integer(before, 0), next_one), like).results[0], *held[:-1]]
         for each in phase:
             other = insert(before, arith.XOrIOp(each, one), like).results[0]
             found.append(insert(before, SelectOp(wraps, other, each), like).results[0])
