@@ -141,8 +141,9 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
     elif _stores_in_bulk(kernel) and not out.bulk_writable:
         kernel = machine.kernel("direct")
         check_direct(name, product, out, "bulk" if _stores_in_bulk(kernel) else "direct")
-    chosen = schedule is not None and kernel.launch.schedule == schedule
-    return Chosen(kernel, product, decided=chosen and is_decided(nest, schedule, sizes, machine.sm_count))
+    taken = None if schedule != kernel.launch.schedule else schedule
+    decided = taken is not None and is_decided(nest, taken, sizes, machine.sm_count)
+    return Chosen(kernel, product, decided=decided)
 
 
 def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
