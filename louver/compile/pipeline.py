@@ -280,6 +280,9 @@ GENERATE: tuple[Pass[KernelState], ...] = (
 PRODUCT: tuple[Step[KernelState], ...] = (READ, GENERATE)
 """All passes of a product."""
 
+WRITTEN: tuple[Step[KernelState], ...] = ((COPY,), GENERATE)
+"""Passes of a product of the library. Its tile IR is canonical as `build_tile_ir` writes it."""
+
 DECOMPOSE: tuple[Pass[KernelState], ...] = (
     COPY,
     COUNT_LOOPS,
@@ -401,8 +404,11 @@ def compile_tile_ir(
     def choose(nest: ProductNest) -> Schedule:
         return schedule(nest) if callable(schedule) else schedule
 
-    state = KernelState(tile_ir, target(target_name), choose, watch=watch or NOWHERE)
-    made = run_passes(First((Way(PRODUCT, _begin_product),)), state).made
+    return _product(PRODUCT, KernelState(tile_ir, target(target_name), choose, watch=watch or NOWHERE))
+
+
+def _product(steps: Step[KernelState], state: KernelState) -> CompiledProduct:
+    made = run_passes(First((Way(steps, _begin_product),)), state).made
     assert isinstance(made, CompiledProduct)
     return made
 
@@ -428,7 +434,8 @@ def compile_again(
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """Compiles a product of the library from tile IR."""
-    return compile_tile_ir(build_tile_ir(problem, written_tile(problem, schedule)), schedule, target_name)
+    tile_ir = build_tile_ir(problem, written_tile(problem, schedule))
+    return _product(WRITTEN, KernelState(tile_ir, target(target_name), lambda nest: schedule))
 
 
 def written_tile(problem: Problem, schedule: Schedule) -> Tile:
