@@ -7,6 +7,7 @@ from typing import Literal
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile.passes import State
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import FLAG, ArgumentParameter, Signature, parameter_name
 from louver.ir.conditions import NO_CONDITIONS, Conditions
@@ -105,6 +106,7 @@ class CompiledTiles:
     dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
     addressed: what is told of sparse arguments whose tiles are addressed at run time.
     options: those that it was compiled with, the arguments that are addressed at run time among them.
+    described: the state of the pipeline before `choose-warps`, from which it is compiled for other warps.
     """
 
     target: Target
@@ -118,6 +120,7 @@ class CompiledTiles:
     dense: tuple[str, ...] = ()
     addressed: tuple[str, ...] = ()
     options: TileOptions = field(default_factory=TileOptions)
+    described: State | None = field(default=None, compare=False, repr=False)
 
     @property
     def kernel(self) -> Kernel:

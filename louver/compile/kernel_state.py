@@ -40,6 +40,7 @@ class KernelState(State):
     dense: why dots of sparse tiles are dense products.
     decomposed: the kernel without sparse types.
     maps: tensor maps that box copies need.
+    described: the state before `choose-warps`, which later passes leave as it is.
     ring_rooms: bytes of shared memory that rings may take, best first.
     made: the compiled kernel.
     """
@@ -62,6 +63,7 @@ class KernelState(State):
     dense: tuple[str, ...] = ()
     decomposed: ModuleOp = field(init=False)
     maps: tuple[BoxParameter, ...] = ()
+    described: KernelState = field(init=False, repr=False)
     ring_rooms: tuple[int, ...] = ()
     rooms: Rooms = field(init=False)
     made: CompiledProduct | CompiledTiles = field(init=False)

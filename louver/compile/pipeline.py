@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -170,6 +171,7 @@ def _find_chunks(state: KernelState) -> None:
 
 def _choose_warps(state: KernelState) -> object:
     """choose-warps: chooses the warps of a CTA, and the shared memory that rings may take."""
+    state.described = copy(state)
     state.warps = state.options.warps or choose_warps(state.kernel, warpgroups=state.target.has("wgmma.sp"))
     state.ring_rooms = _ring_rooms(state)
     return state.warps, state.ring_rooms
@@ -248,6 +250,7 @@ def _lower_tiles(state: KernelState) -> object:
         state.dense,
         _told_addresses(state),
         options,
+        state.described,
     )
     return state.made.ptx
 
@@ -277,6 +280,9 @@ GENERATE: tuple[Pass[KernelState], ...] = (
 PRODUCT: tuple[Step[KernelState], ...] = (READ, GENERATE)
 """All passes of a product."""
 
+WRITTEN: tuple[Step[KernelState], ...] = ((COPY,), GENERATE)
+"""Passes of a product of the library. Its tile IR is canonical as `build_tile_ir` writes it."""
+
 DECOMPOSE: tuple[Pass[KernelState], ...] = (
     COPY,
     COUNT_LOOPS,
@@ -296,6 +302,8 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
 )
 """Passes that lower to tile IR without sparse types."""
 
+CHOOSE_WARPS: Pass[KernelState] = Pass("choose-warps", _choose_warps)
+
 DESCRIBE: tuple[Pass[KernelState], ...] = (
     Pass("expand-blocks", _expand_blocks),
     Pass("eliminate-common-subexpressions", _eliminate),
@@ -304,7 +312,7 @@ DESCRIBE: tuple[Pass[KernelState], ...] = (
     on_module(split_addresses),
     Pass("find-chunks", _find_chunks),
     on_module(join_remainders),
-    Pass("choose-warps", _choose_warps),
+    CHOOSE_WARPS,
 )
 """Passes that lower to tile IR with pointers and masks. Each load then says how its tile may be moved."""
 
@@ -348,13 +356,18 @@ def _feeds(staged: bool, slots: int) -> Way[KernelState]:
     return Way(ENCODE, begin)
 
 
+FIT: tuple[Step[KernelState], ...] = (
+    # Every kernel fits shared memory by the last way.
+    First((*(_feeds(True, slots) for slots in (MOST_SLOTS, 4, 3, 2, 0)), _feeds(False, 0))),
+    Pass("lower-tiles", _lower_tiles),
+)
+"""Passes that lower to PTX for a number of warps."""
+
 TILES: tuple[Step[KernelState], ...] = (
     # A tile that is not described may be addressed at run time, so that this way's refusal is the obstacle.
     First((Way(DECOMPOSE, _describe, "Its tiles are not described because"), Way(DECOMPOSE, _compute_addresses))),
     DESCRIBE,
-    # Every kernel fits shared memory by the last way.
-    First((*(_feeds(True, slots) for slots in (MOST_SLOTS, 4, 3, 2, 0)), _feeds(False, 0))),
-    Pass("lower-tiles", _lower_tiles),
+    *FIT,
 )
 """All passes of register tiles. With `LOUVER_DUMP`, each writes its result to a file with "tiles" before its name."""
 
@@ -391,20 +404,38 @@ def compile_tile_ir(
     def choose(nest: ProductNest) -> Schedule:
         return schedule(nest) if callable(schedule) else schedule
 
-    state = KernelState(tile_ir, target(target_name), choose, watch=watch or NOWHERE)
-    made = run_passes(First((Way(PRODUCT, _begin_product),)), state).made
+    return _product(PRODUCT, KernelState(tile_ir, target(target_name), choose, watch=watch or NOWHERE))
+
+
+def _product(steps: Step[KernelState], state: KernelState) -> CompiledProduct:
+    made = run_passes(First((Way(steps, _begin_product),)), state).made
     assert isinstance(made, CompiledProduct)
     return made
 
 
-def compile_again(made: CompiledTiles, *, watch: Watch | None = None, **changes: Any) -> CompiledTiles:
-    """The kernel with some other options. changes: fields of `TileOptions`."""
-    return compile_tiles(made.tile, made.target.name, watch=watch, **{**asdict(made.options), **changes})
+def compile_again(
+    made: CompiledTiles, *, warps: int, registers: int | None = None, ahead: bool | None = None
+) -> CompiledTiles:
+    """The kernel with other `TileOptions`; None keeps an option. The passes before `choose-warps` depend on none of these, so
+    their result is taken as it is.
+    """
+    assert isinstance(made.described, KernelState), "the pipeline keeps it"
+    state, options = copy(made.described), made.options
+    state.options = replace(
+        options,
+        warps=warps,
+        registers=options.registers if registers is None else registers,
+        ahead=options.ahead if ahead is None else ahead,
+    )
+    again = run_passes((CHOOSE_WARPS, *FIT), state).made
+    assert isinstance(again, CompiledTiles)
+    return again
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """Compiles a product of the library from tile IR."""
-    return compile_tile_ir(build_tile_ir(problem, written_tile(problem, schedule)), schedule, target_name)
+    tile_ir = build_tile_ir(problem, written_tile(problem, schedule))
+    return _product(WRITTEN, KernelState(tile_ir, target(target_name), lambda nest: schedule))
 
 
 def written_tile(problem: Problem, schedule: Schedule) -> Tile:

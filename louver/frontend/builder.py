@@ -102,8 +102,9 @@ def _in_bands(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> Plac
 
 def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue], place: Place) -> None:
     one = named("one", arith.ConstantOp(IntegerAttr(1, i64)))
-    m = _first(place, X, tile.m, "m")
-    n = _first(place, Y, tile.n, "n")
+    m_tile = place(X, "m_tile")
+    m = _first(m_tile, tile.m, "m")
+    n = _first(place(Y, "n_tile"), tile.n, "n")
     entry = None if problem.batch is None else place(Z, "entry")
 
     def operand(name: str, sizes: tuple[str, str], block: tuple[int, int], *, batched: bool) -> TiledMatrix:
@@ -117,7 +118,7 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue], place: Plac
     total = _sum(problem, tile, values["K"], (a, m), (b, n))
     rows, first = values["M"], m
     if problem.epilogue.gated:
-        rows, first = half_size(rows, "M_out"), _first(place, X, tile.m // 2, "m_out")
+        rows, first = half_size(rows, "M_out"), _first(m_tile, tile.m // 2, "m_out")
     epilogue = EpilogueBuilder(problem, tile, values, one, first, n, rows, entry)
     result = epilogue.build(total)
     _store(problem, epilogue, result)
@@ -134,9 +135,8 @@ def _store(problem: Problem, epilogue: EpilogueBuilder, result: SSAValue) -> Non
     d.store(first, result)
 
 
-def _first(place: Place, axis: int, size: int, name: str) -> SSAValue:
-    """The tile's first element along `axis`."""
-    number = place(axis, f"{name}_tile")
+def _first(number: SSAValue, size: int, name: str) -> SSAValue:
+    """The first element of tile `number` along an axis."""
     return named(name, arith.MuliOp(number, named(f"tile_{name}", arith.ConstantOp(IntegerAttr(size, i32)))))
 
 

@@ -171,6 +171,11 @@ class KernelCache:
                 self._memory[key] = found
             return self._memory[key]
 
+    def with_text(self, text: str) -> KernelRecord | None:
+        """A record in memory whose cubin is of a PTX text, given by its `ptx_hash`."""
+        with self._lock:
+            return next((record for record in self._memory.values() if record.ptx_hash == text), None)
+
     def put(self, key: str, record: KernelRecord) -> None:
         """Keep a record. Raises TypeError if `launch` or `resources` are not JSON values."""
         described = {

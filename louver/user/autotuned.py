@@ -242,12 +242,14 @@ class AutotunedKernel(JitKernel):
     def _tried(
         self, candidates: Sequence[Candidate], grid: Grid, given: Given, without: frozenset[str]
     ) -> tuple[list[Attempt], Refused]:
-        """Accepted and rejected candidates. without: keys of kernels that the compiler rejected before."""
+        """Accepted and rejected candidates, up to one that decides. without: keys of kernels that the compiler rejected before."""
         found: list[Attempt] = []
         refused = Refused()
         assert given.ordinal is not None
         target, sm_count = target_of(given.ordinal), device(given.ordinal).sm_count
         for candidate in candidates:
+            if found and found[-1].ready.decided:
+                break
             if any(other.candidate.same(candidate, other.ready.product) for other in found):
                 continue
             wanted = None

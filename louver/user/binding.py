@@ -28,7 +28,7 @@ from louver.user.bind_tiles import ViewError, check_tiles
 from louver.user.checked_call import MultipleError, PartError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
-from louver.user.retile import schedule_of
+from louver.user.retile import is_decided, schedule_of
 
 MOST_ACROSS = (1 << 31) - 1
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
@@ -88,23 +88,25 @@ class UnmappableError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[K]):
     """The kernel that runs a call. product: None for register tiles. refused: why the call is not a product.
-    slower: why the call's arrays prevent a faster kernel.
+    slower: why the call's arrays prevent a faster kernel. decided: see `is_decided`.
     """
 
     kernel: BuiltKernel[K]
     product: ProductCall | None = None
     refused: PartError | None = None
     slower: str | None = None
+    decided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel(Generic[K, M]):
-    """A kernel with its grid and the values of its parameters, in order. slower: as in `Chosen`."""
+    """A kernel with its grid and the values of its parameters, in order. slower, decided: as in `Chosen`."""
 
     kernel: BuiltKernel[K]
     grid: tuple[int, int, int]
     values: dict[str, M | int | float]
     slower: str | None = None
+    decided: bool = False
 
 
 def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
@@ -131,23 +133,24 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
             for matrix, rows in read:
                 check_alignment(name, matrix, rows)
         return Chosen(machine.kernel("tiles"), slower=UNALIGNED)
-    schedule = None
+    schedule, sizes = None, (product.m, product.n, product.k, product.batch)
     if not hints.schedule:
-        sizes = product.m, product.n, product.k, product.batch
         schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
     if schedule not in (None, kernel.launch.schedule):
         kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)
     elif _stores_in_bulk(kernel) and not out.bulk_writable:
         kernel = machine.kernel("direct")
         check_direct(name, product, out, "bulk" if _stores_in_bulk(kernel) else "direct")
-    return Chosen(kernel, product)
+    taken = None if schedule != kernel.launch.schedule else schedule
+    decided = taken is not None and is_decided(nest, taken, sizes, machine.sm_count)
+    return Chosen(kernel, product, decided=decided)
 
 
 def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
     """The call, ready to run. Raises as `choose` does."""
     chosen = choose(name, hints, call, grid, memory)
     if chosen.product is not None:
-        return _bind_product(chosen.kernel, chosen.product, call, memory)
+        return replace(_bind_product(chosen.kernel, chosen.product, call, memory), decided=chosen.decided)
     try:
         found = _bind_mapped(name, chosen.kernel, call, grid, memory)
     except (ViewError, MultipleError) as error:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.transposed import LENGTH
+from louver.ir.plain import to_json
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
-from louver.library.compiled import BuiltKernel, find_loaded, load_record, record_made
+from louver.library.compiled import BuiltKernel, Launch, find_loaded, load_record, record_made
 from louver.ptx.assembler import ptxas_version
-from louver.runtime.cache import KernelRecord, kernel_cache, problem_key
+from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel
 from louver.user.arguments import Call, Kind
@@ -202,11 +203,18 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
 
 
 def build_record(wanted: Wanted) -> KernelRecord:
-    """Compile and assemble. Raises as `assembled`."""
-    from louver.user.explained import reasons_of
+    """Compile and assemble, or take the cubin of a product whose PTX is known. Raises as `assembled`."""
+    from louver.compile.compiled import CompiledProduct
+    from louver.user.explained import reasons_of, reasons_of_product
     from louver.user.units import reasons_for_dense
 
-    found = assembled(wanted)
+    kernel = _compiled(wanted)
+    if isinstance(kernel.made, CompiledProduct) and wanted.kind.runs_if is None:
+        # Products of one schedule differ in the tile of the user's kernel at most, which is not in the PTX.
+        known = kernel_cache().with_text(ptx_hash(kernel.made.ptx, ptxas=ptxas_version()))
+        if known is not None:
+            return replace(known, launch=to_json(Launch.of(kernel.made, reasons_of_product(kernel.made, wanted))))
+    found = assembled(wanted, kernel)
     return record_made(
         found.kernel.made,
         found.assembly,

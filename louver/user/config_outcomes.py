@@ -9,6 +9,9 @@ from louver.user.decorators import Candidate
 from louver.user.explanation import Explanation
 from louver.user.refused import Refused
 
+LEFT_OUT = "is left out: the model chooses the schedule of a product for the call's sizes, whatever tile the config has"
+"""The outcome of configs behind one that decides, see `louver.user.retile.is_decided`."""
+
 
 def explain_candidates(
     candidates: Sequence[Candidate], chosen: Candidate | None, explained: Callable[[Candidate], Explanation]
@@ -20,8 +23,12 @@ def explain_candidates(
     """
     found: list[tuple[Candidate, Explanation]] = []
     copies: list[Candidate] = []
+    left: Sequence[Candidate] = ()
     refused = Refused()
-    for candidate in candidates:
+    for index, candidate in enumerate(candidates):
+        if found and found[-1][1].decided and not any(_is(each, chosen) for each in candidates[index:]):
+            left = candidates[index:]
+            break
         if any(other.same(candidate, made.family == "product") for other, made in found):
             copies.append(candidate)
             continue
@@ -31,7 +38,7 @@ def explain_candidates(
             refused.add(candidate, error)
     if not found:
         raise refused.error
-    timed = [each for each in found if chosen is not None and each[0].config == chosen.config]
+    timed = [each for each in found if _is(each[0], chosen)]
     candidate, explanation = (timed or found)[0]
     if candidate.config is None:
         return explanation
@@ -39,4 +46,9 @@ def explain_candidates(
     what = "was slower" if timed else "is to be timed on a GPU"
     others = [f"{other} {what}" for other, _ in found if other is not candidate]
     others += [f"{other} makes the same kernel as one of these" for other in copies]
+    others += [f"{other} {LEFT_OUT}" for other in left]
     return replace(explanation, config=f"{candidate} {why}", others=(*others, *refused.reasons))
+
+
+def _is(candidate: Candidate, chosen: Candidate | None) -> bool:
+    return chosen is not None and candidate.config == chosen.config

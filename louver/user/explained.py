@@ -16,7 +16,7 @@ def reasons_of(found: Assembled, wanted: Wanted) -> Reasons:
     """The reasons for an assembled kernel. wanted: what it was compiled for."""
     made = found.kernel.made
     if isinstance(made, CompiledProduct):
-        return _of_product(made, wanted)
+        return reasons_of_product(made, wanted)
     told = (
         f"the kernel's own tile by {found.warps} warps: {found.registers} registers of a thread, "
         f"{made.signature.shared_bytes:,} bytes of shared memory, {max(1, made.ctas_by_shared)} CTAs an SM at most",
@@ -26,7 +26,8 @@ def reasons_of(found: Assembled, wanted: Wanted) -> Reasons:
     return Reasons(_detected(made, wanted), told, "; ".join((chosen, *made.addressed, *dots)))
 
 
-def _of_product(made: CompiledProduct, wanted: Wanted) -> Reasons:
+def reasons_of_product(made: CompiledProduct, wanted: Wanted) -> Reasons:
+    """The reasons for a product, which its assembly has no part in."""
     nest, target, sized = made.nest, made.target, wanted.sized
     sizes = None if sized is None else sized.sizes(nest)
     if sized is None or sizes is None or min(sizes) <= 0:

@@ -24,7 +24,8 @@ class Explanation:
     warning: why a dense kernel may be faster, one reason a line, or how much longer a product's row lists are. dots:
         instruction, tile and bytes of each dot of register tiles. config: the `triton.autotune` config that it takes,
         and why. others: the outcome of each other config. reasons: the pattern, the candidates and the instruction.
-        found: for each argument in `find` what it holds, then the comparison of the two ways.
+        found: for each argument in `find` what it holds, then the comparison of the two ways. decided: see
+        `louver.user.retile.is_decided`.
     """
 
     family: Literal["product", "register tiles"]
@@ -37,6 +38,7 @@ class Explanation:
     others: tuple[str, ...] = ()
     reasons: Reasons | None = None
     found: tuple[str, ...] = ()
+    decided: bool = False
 
     def __str__(self) -> str:
         said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]

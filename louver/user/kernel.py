@@ -24,6 +24,7 @@ from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
+from louver.user.retile import SM_COUNT, is_decided
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ class JitKernel:
                 s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
                 lists = forms_of(made.schedule, s).lists
                 longer = None if lists is None else describe_lists(s, lists.rows)
-            return Explanation("product", refusal, made.schedule, made.ptx, longer, reasons=reasons)
+            sizes = None if hints.schedule else reasons.sizes
+            decided = sizes is not None and is_decided(made.nest, made.schedule, sizes, SM_COUNT)
+            return Explanation("product", refusal, made.schedule, made.ptx, longer, reasons=reasons, decided=decided)
         dots = tuple(dict.fromkeys(describe_dots(made)))
         warning = "\n".join(reasons_for_dense(found)) or None
         return Explanation("register tiles", refusal, None, made.ptx, warning, dots, reasons=reasons)

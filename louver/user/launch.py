@@ -33,12 +33,13 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A launch on the call's stream. It needs the call's sparse tensors alive. product: False for register tiles. page: where
-    the kernel reports violations; None for a kernel that has no computed addresses.
+    """A launch on the call's stream. It needs the call's sparse tensors alive. product: False for register tiles. decided: see
+    `louver.user.retile.is_decided`. page: where the kernel reports violations; None for a kernel that has no computed addresses.
     """
 
     launch: BoundLaunch
     product: bool
+    decided: bool = False
     page: Page | None = None
 
 
@@ -73,7 +74,7 @@ class DeviceMemory:
         pack = packed(found.kernel.signature.types, found.values)
         launch = found.kernel.kernel.bound(found.grid, pack, self.stream)
         page = page_of(self.source.name, self.ordinal) if found.kernel.signature.computed else None
-        return Ready(launch, found.kernel.launch.schedule is not None, page)
+        return Ready(launch, found.kernel.launch.schedule is not None, found.decided, page)
 
     def kernel(
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None

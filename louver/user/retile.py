@@ -26,6 +26,15 @@ def schedule_of(
     return choose_for(Demand.of_nest(nest), sizes, target, sm_count, aligned_output=aligned_output)
 
 
+def is_decided(nest: ProductNest, schedule: Schedule, sizes: tuple[int, int, int, int], sm_count: int) -> bool:
+    """Whether the library's schedule of a product leaves nothing to compare: any other description of the product has the
+    same schedule, and register tiles cannot use more SMs. schedule: of the sizes m, n, k and entries.
+    """
+    m, n, _, entries = sizes
+    # Kernels that add to memory may have a form that stores.
+    return not nest.store.add and -(-m // schedule.tile.m) * -(-n // schedule.tile.n) * entries >= sm_count
+
+
 @dataclass(frozen=True, slots=True)
 class Sized:
     """The choice of a schedule by a call's sizes, for a kernel that is not compiled yet. numbers: of the call, by argument."""

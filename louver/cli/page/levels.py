@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pprint import pformat
 from typing import Literal
 
@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.cli.commands.kernel_levels import Source
 from louver.cli.page.source import SourceLine, user_lines
 from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles
-from louver.compile.pipeline import compile_again, compile_tile_ir
+from louver.compile.pipeline import compile_tile_ir, compile_tiles
 from louver.frontend.ttir.locations import resolve_locations
 from louver.ir.places import adopt_places, number_places, text_places
 from louver.ir.tile.aliases import text_with_aliases
@@ -125,7 +125,7 @@ def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recor
     if isinstance(made, CompiledProduct):
         return recorder, compile_tile_ir(tile, made.schedule, made.target.name, watch=recorder)
     warps = made.signature.threads // LANES
-    again = compile_again(replace(made, tile=tile), watch=recorder, warps=warps)
+    again = compile_tiles(tile, made.target.name, watch=recorder, **{**asdict(made.options), "warps": warps})
     return recorder, again.with_ctas(made.kernel.min_ctas)
 
 

@@ -12,9 +12,12 @@ from louver.compile import pipeline
 from louver.compile.compiled import CompiledProduct, CompiledTiles
 from louver.compile.kernel_state import KernelState
 from louver.compile.passes import Pass
-from louver.compile.pipeline import Choice, Readings, compile_kernel
+from louver.compile.pipeline import Choice, Readings, compile_again, compile_kernel, compile_tiles
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
+from support.compiled import read_copy
+from support.triton.cases import kept
+from support.work import calls
 
 CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: ignore[arg-type, return-value]
 
@@ -128,3 +131,16 @@ def test_what_cannot_be_read_is_the_error(tried: Tried) -> None:
     with pytest.raises(UnsupportedKernelError, match="^tile IR has no such operation, got: op") as caught:
         compile_kernel(Readings(refused, ("a",)), CHOICE)
     assert not tried.attempts and not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("name", ["weight_pointers", "grouped_pointers"])
+@pytest.mark.parametrize("changes", [{"warps": 8}, {"warps": 4, "registers": 128}, {"warps": 4, "ahead": False}])
+def test_other_warps_begin_behind_the_passes_that_depend_on_none(name: str, changes: dict[str, int]) -> None:
+    made = compile_tiles(read_copy(kept(name)), warps=4, ctas=2)
+    assert isinstance(made.described, KernelState)
+    before, again, whole = str(made.described.module), list[CompiledTiles](), list[CompiledTiles]()
+    resumed = calls(lambda: again.append(compile_again(made, **changes)))  # type: ignore[arg-type]
+    anew = calls(lambda: whole.append(compile_tiles(made.tile, ctas=2, **changes)))
+    assert again[0].ptx == whole[0].ptx and again[0].options == whole[0].options
+    assert again[0].checked == whole[0].checked and again[0].signature == whole[0].signature
+    assert str(made.described.module) == before and resumed < 0.9 * anew

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from xdsl.utils.exceptions import VerifyException
 
+from louver.compile.canonical.canonicalize import CANONICAL
+from louver.compile.passes import State
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
@@ -45,6 +47,25 @@ def test_text(name: str, golden: Golden) -> None:
 def test_text_round_trips(problem: Problem) -> None:
     text = str(build_tile_ir(problem, Tile(64, 24, 32)))
     assert str(parse_ir(text)) == text
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *GOLDEN.values(),
+        *(Problem(b_layout="n_major", pattern=pattern) for pattern in ("4:8@128", "1:4", None)),
+        *(Problem("linear", "f32", "f32", "f32", batch=batch) for batch in ("dense", "sparse", "both")),
+        Problem("linear", "e4m3", "e4m3", "bf16", accumulate="promoted"),
+        *(Problem("linear", bias="row", epilogue=epilogue) for epilogue in EPILOGUES.values()),
+    ],
+)
+def test_products_are_canonical_as_they_are_written(problem: Problem) -> None:
+    """`compile_product` leaves canonical passes out."""
+    state = State(build_tile_ir(problem, Tile(128, 128, 256)))
+    text = str(state.module)
+    for each in CANONICAL:
+        each.run(state)
+        assert str(state.module) == text, each.name
 
 
 def test_a_tile_that_splits_a_group_is_refused() -> None:

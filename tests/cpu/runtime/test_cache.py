@@ -56,6 +56,7 @@ def test_problems_with_equal_ptx_share_a_cubin(tmp_path: Path, rng: np.random.Ge
     cache.put(key(1), kept)
     assert [path.suffix for path in files(tmp_path)].count(".cubin") == 1
     assert [path.suffix for path in files(tmp_path)].count(".record") == 2
+    assert cache.with_text(kept.ptx_hash) == kept and cache.with_text(ptx_hash("other", ptxas="1")) is None
 
 
 @pytest.mark.parametrize("suffix", [".record", ".cubin"])

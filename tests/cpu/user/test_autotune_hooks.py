@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
+from louver.runtime.cache import KernelCache
 from louver.user import compiled
 from louver.user.autotuned import AutotunedKernel
 from support.autotune import STYLES, Config, decorated, styles
@@ -176,9 +177,9 @@ def test_kernels_without_room_on_an_sm_drop_out(gpu: FakeGpu, clock: Clock, s: l
 
 
 def test_products_that_do_not_assemble_cleanly_drop_out(
-    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, monkeypatch: pytest.MonkeyPatch
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    build = compiled.build_record
+    build, empty = compiled.build_record, KernelCache(tmp_path)
 
     def built(wanted: Any) -> Any:
         if dict(wanted.kind.constexprs)["STYLE"] == STYLES[0]:
@@ -186,11 +187,7 @@ def test_products_that_do_not_assemble_cleanly_drop_out(
         return build(wanted)
 
     monkeypatch.setattr(compiled, "build_record", built)
-    monkeypatch.setattr(
-        compiled,
-        "kernel_cache",
-        lambda: SimpleNamespace(get=lambda _: None, get_or_build=lambda _, make: make(), put=lambda *_: None),
-    )
+    monkeypatch.setattr(compiled, "kernel_cache", lambda: empty)
     kernel, _ = decorated()
     kernel[GRID](**arguments(s))
     assert sent(gpu) == STYLES[1] and not clock.timed

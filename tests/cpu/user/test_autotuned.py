@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import operator
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
+from louver.ptx import assembler
+from louver.runtime.cache import KernelCache
+from louver.user import compiled
 from louver.user.autotuned import AutotunedKernel
+from louver.user.config_outcomes import LEFT_OUT
 from support.autotune import REFUSED, STYLES, Config, decorated, styles
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.tuned_calls import GRID, Clock, K, M, N, arguments, sent
@@ -156,6 +161,60 @@ def test_products_of_other_warps_and_stages_are_one(gpu: FakeGpu, clock: Clock, 
     kernel[GRID](**arguments(s))
     assert not clock.timed and len(gpu.launches) == 1
     assert sum("the same kernel as one of these" in other for other in kernel.explain(**arguments(s)).others) == 2
+
+
+WIDE = 100_000
+"""Columns of which each SM has a tile."""
+
+
+def test_a_product_that_fills_the_gpu_leaves_nothing_to_time(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor
+) -> None:
+    kernel, _ = decorated(styles("unknown", *STYLES))
+    known = arguments(s, N=WIDE, stride_d=WIDE, d=Tensor((M, WIDE)), b=Tensor((WIDE, K)))
+    kernel[2, -(-WIDE // 64)](**known)
+    assert not clock.timed and len(gpu.launches) == 1 and sent(gpu) == STYLES[0]
+    assert [asked["STYLE"] for asked in kernel._source.asked] == ["unknown", STYLES[0]]  # type: ignore[attr-defined]
+    left, refused = kernel.explain(**known).others
+    assert f"STYLE='{STYLES[1]}'" in left and left.partition(" is left out: ")[2] == LEFT_OUT.removeprefix(
+        "is left out: "
+    )
+    assert "is refused" in refused
+    # Schedules that the caller fixes keep the kernel's own tile, which configs change.
+    fixed, _ = decorated(hints={"stages": 3})
+    fixed[2, -(-WIDE // 64)](**known)
+    assert clock.timed and not any("left out" in other for other in fixed.explain(**known).others)
+
+
+def test_an_earlier_choice_is_explained_beside_a_product_that_decides(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor
+) -> None:
+    known = arguments(s, N=WIDE, stride_d=WIDE, d=Tensor((M, WIDE)), b=Tensor((WIDE, K)))
+    kernel, _ = decorated(key=())
+    clock.seconds[STYLES[1]] = 0.4
+    kernel[GRID](**arguments(s))
+    told = kernel.explain(**known)
+    assert told.config is not None and STYLES[1] in told.config and "was slower" in told.others[0]
+
+
+def test_configs_of_equal_ptx_are_assembled_once(
+    gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+    real, empty = assembler.Assembling, KernelCache(tmp_path)
+
+    def counted(ptx: str, *rest: Any, **more: Any) -> Any:
+        begun.append(ptx)
+        return real(ptx, *rest, **more)
+
+    monkeypatch.setattr(assembler, "Assembling", counted)
+    monkeypatch.setattr(compiled, "kernel_cache", lambda: empty)
+    tile = styles(STYLES[0])[0].kwargs
+    kernel, _ = decorated([Config({**tile, "EVEN": even}) for even in (True, False)])
+    kernel[GRID](**arguments(s))
+    assert len(kernel._source.asked) == 2 and len(begun) == 1 and clock.timed  # type: ignore[attr-defined]
+    records = {launch.kernel for launch in gpu.launches}
+    assert len({record.launch.reasons for record in records}) == 1
 
 
 def test_register_tiles_have_the_warps_of_their_config(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:

@@ -21,9 +21,8 @@ builtin.module {
     }
     %two = arith.constant 2 : i32
     %M_out = arith.divsi %M, %two : i32
-    %m_out_tile = tt.get_program_id x : i32
     %tile_m_out = arith.constant 64 : i32
-    %m_out = arith.muli %m_out_tile, %tile_m_out : i32
+    %m_out = arith.muli %m_tile, %tile_m_out : i32
     %blocks = tt.reshape %total : tensor<128x256xf32> -> tensor<8x2x8x256xf32>
     %pairs = tt.trans %blocks {order = array<i32: 0, 2, 3, 1>} : tensor<8x2x8x256xf32> -> tensor<8x8x256x2xf32>
     %0, %1 = tt.split %pairs : tensor<8x8x256x2xf32> -> tensor<8x8x256xf32>
