@@ -24,8 +24,8 @@ import numpy as np
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.library.converted import ROWS, sparsified
 from louver.library.forms import Metadata
+from louver.library.sparsify import ROWS, sparsified
 from louver.measure.contenders import copies_of
 from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch

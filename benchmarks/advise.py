@@ -32,11 +32,11 @@ from louver.library.tile_shapes import column_class
 from louver.measure.formats import ADVICE, bursts
 from louver.measure.launches import compile_all
 from louver.measure.machine import forbid_short_sums, header, require_torch
+from louver.measure.problems import FITTED, WEIGHTS
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.judged import CHOICES, judged_record, recorded
-from louver.measure.suites import FITTED, WEIGHTS
 from louver.runtime.device import require_device
 
 MODELS: Mapping[str, tuple[tuple[int, int], ...]] = {
@@ -44,7 +44,7 @@ MODELS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "Gemma 3 12B": ((8192, 3840), (3840, 4096), (30720, 3840), (3840, 15360)),
     "Qwen3 4B": ((6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)),
 }
-"""Weights [M, K] of the judged models, as `louver.measure.suites.WEIGHTS`."""
+"""Weights [M, K] of the judged models, as `louver.measure.problems.WEIGHTS`."""
 
 TOKENS = 8192
 COUNT, NEAR, FIT_COUNT = 150, 0.10, 32

@@ -24,11 +24,10 @@ from louver.library.configure import deepest
 from louver.library.fused import NOTHING_BOUND
 from louver.library.numerics import accumulation
 from louver.library.state import TensorState
-from louver.measure.float64 import beside_float64, sampled
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import compile_all, rows_of
 from louver.measure.machine import forbid_short_sums, require_torch
-from louver.measure.operands import Operands, make_operands
+from louver.measure.operands import Operands, beside_float64, make_operands, sampled
 from louver.measure.problems import GemmProblem, parse_shapes
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record

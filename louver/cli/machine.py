@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
-from louver.cli.output import PATH, result_command
+from louver.cli.output import ACCUMULATE_HELP, PATH, PRODUCTS, PRODUCTS_HELP, result_command
 from louver.measure.report.result import Result
 
 

@@ -9,7 +9,7 @@ from louver.compile.plan.register_tiles import AnySchedule
 from louver.frontend.problem import Problem
 from louver.library.execute import schedule_for
 from louver.measure.launches import compile_all
-from louver.measure.n_major import has_n_major
+from louver.measure.measurement import has_n_major
 from louver.measure.problems import FEW_TOKENS, GemmProblem
 from louver.runtime.device import Device
 

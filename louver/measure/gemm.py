@@ -19,8 +19,7 @@ from louver.measure.contenders import (
     ours,
 )
 from louver.measure.graph import Load, capture, prepare, take_turns
-from louver.measure.measurement import Measurement
-from louver.measure.n_major import has_n_major, measure_n_major
+from louver.measure.measurement import Measurement, has_n_major, measure_n_major
 from louver.measure.operands import Operands, make_operands
 from louver.measure.problems import FEW_TOKENS, GemmProblem
 from louver.measure.protocol import Protocol, interleave, median, spread

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from louver.library.numerics import Agreement, accumulation
-from louver.measure.float64 import reference_of, sampled
-from louver.measure.operands import Operands
+from louver.measure.operands import Operands, reference_of, sampled
 
 
 def verify(torch: Any, operands: Operands, index: int, y: Any) -> Agreement:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from louver.advice.formats import Format, formats_of
-from louver.advice.losses import Loss, losses
+from louver.advice.formats import Format, Loss, formats_of, losses
 from louver.advice.product import device_at_hand, device_named, notes_of
 from louver.advice.rates import known
 from louver.advice.times import ORIGINS, Measured, Origin, Time, time_of
@@ -21,7 +20,7 @@ from louver.models.analyze import analyze
 from louver.models.evidence.config import Config, read_config
 from louver.models.kept import Kept, kept_by
 from louver.models.roles import ModelFacts, Role, TensorFacts
-from louver.models.source import Source
+from louver.models.steps import Source
 
 Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, Time | str]]
 """Measures formats of a product of sizes M, N and K: times, or why there is none."""

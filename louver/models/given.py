@@ -15,8 +15,7 @@ from louver.formats.checkpoint import CheckpointFile, StoredTensor, TensorReader
 from louver.formats.regular import FormatError
 from louver.formats.schema import Form
 from louver.models.layer_row import LayerRow
-from louver.models.source import Source
-from louver.models.steps import Piece, Tally
+from louver.models.steps import Piece, Source, Tally
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from louver.formats.schema import BitmaskForm, DenseForm, SparseForm
 from louver.models.regions import Region, regions
 from louver.models.roles import TensorFacts
 from louver.models.scaled import Factors, numbers
-from louver.models.source import Source
+from louver.models.steps import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from louver.formats.schema import DenseForm, SparseForm
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
-from louver.models.elements import COMPRESSED, convert, known_element, written_element
 from louver.models.given import Given, Replacement
 from louver.models.layer_row import LayerRow
 from louver.models.regions import Region, regions
@@ -27,8 +26,18 @@ from louver.models.rewrite import Plan
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
 from louver.models.scaled import Factors, numbers
 from louver.models.selection import DEFAULT, Choice
-from louver.models.source import Source
-from louver.models.steps import Piece, Step, Tally, placed, sparse_pieces
+from louver.models.steps import (
+    COMPRESSED,
+    Piece,
+    Source,
+    Step,
+    Tally,
+    convert,
+    known_element,
+    placed,
+    sparse_pieces,
+    written_element,
+)
 from louver.models.workers import HERE, Workers
 
 

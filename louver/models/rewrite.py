@@ -24,9 +24,8 @@ from louver.models.journal import Journal, Place, Run, finish_moving, journal_pa
 from louver.models.layer_row import LayerRow
 from louver.models.output import Output, output_of
 from louver.models.shards import WriteShard
-from louver.models.source import Source
 from louver.models.stamp import Stamp
-from louver.models.steps import Copy, Step
+from louver.models.steps import Copy, Source, Step
 from louver.models.workers import Workers, WorkersError, workers_of
 
 Progress = Callable[[float], object]

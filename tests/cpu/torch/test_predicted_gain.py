@@ -15,7 +15,7 @@ from louver.advice.formats import Format  # noqa: E402
 from louver.advice.rates import known  # noqa: E402
 from louver.advice.times import predicted  # noqa: E402
 from louver.formats.pattern import Pattern  # noqa: E402
-from louver.torch.accuracy.layer_times import LayerTimes  # noqa: E402
+from louver.torch.accuracy.allocate import LayerTimes  # noqa: E402
 from louver.torch.gain import predict  # noqa: E402
 
 NAME = "NVIDIA H200"

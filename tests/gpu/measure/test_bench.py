@@ -18,7 +18,7 @@ from louver.measure import host
 from louver.measure.gemm import measure
 from louver.measure.host import measure_host
 from louver.measure.machine import forbid_short_sums, tf32_products
-from louver.measure.n_major import measure_n_major
+from louver.measure.measurement import measure_n_major
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
