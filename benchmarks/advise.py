@@ -2,7 +2,7 @@
 
 150 products of three models of which no record has a weight, with 1 to 8,192 tokens that are no powers of two. Each is a choice
 between two formats (`louver.measure.report.judged.CHOICES`), drawn before anything is timed: half of the pairs are predicted to be within `NEAR`. Both formats
-are timed in turns, on random data; protocol: `louver.measure.formats.ADVICE`. The same call continues a record.
+are timed in turns, on random data; protocol: `louver.measure.advise.ADVICE`. The same call continues a record.
 
 `--fit advise-fit.json` times other products, of models that rates are fitted to, in all formats of the choices, for
 `fit_advice.py`. `--recorded` needs no GPU: it judges choices of the records, each predicted by a fit without its weight.
@@ -25,11 +25,10 @@ from typing import Any
 
 from louver.advice.formats import Format
 from louver.advice.product import ELSEWHERE
-from louver.advice.rates import Known, known
-from louver.advice.times import predicted
+from louver.advice.rates import Known, known, predicted
 from louver.library.execute import schedule_for
 from louver.library.tile_shapes import column_class
-from louver.measure.formats import ADVICE, bursts
+from louver.measure.advise import ADVICE, bursts
 from louver.measure.launches import compile_all
 from louver.measure.machine import forbid_short_sums, header, require_torch
 from louver.measure.problems import FITTED, WEIGHTS

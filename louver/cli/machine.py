@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from louver.cli.output import ACCUMULATE_HELP, PATH, PRODUCTS, PRODUCTS_HELP, result_command
-from louver.measure.report.result import Result
+from louver.measure.report.table import Result
 
 
 @click.command()

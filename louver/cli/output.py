@@ -15,7 +15,7 @@ import click
 from louver.cli.commands.notes import encoding_of, is_terminal, note
 from louver.cli.errors import FAILED
 from louver.formats.regular import Target
-from louver.measure.report.result import Result
+from louver.measure.report.table import Result
 
 
 class _NamedPath(click.Path):

@@ -21,7 +21,7 @@ from louver.cli.output import (
     result_command,
     workers_option,
 )
-from louver.measure.report.result import Result
+from louver.measure.report.table import Result
 
 if TYPE_CHECKING:
     from louver.torch.accuracy.files import Calibration

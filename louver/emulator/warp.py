@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.emulator import async_stores, barriers, generic
-from louver.emulator.async_copies import AsyncCopies
+from louver.emulator import barriers, generic
+from louver.emulator.async_copies import AsyncCopies, start_store
 from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
 from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place
@@ -250,7 +250,7 @@ class Warp:
         self.copies.start(size, destination, source, count)
 
     def async_store(self, address: Bits, data: U8, mbarrier: Bits) -> None:
-        async_stores.start(self, address, data, mbarrier)
+        start_store(self, address, data, mbarrier)
 
     def async_arrive(self, address: Bits) -> None:
         barriers.arrive_after_copies(self, address)

@@ -1,6 +1,11 @@
 """Writers of each byte of global memory. Unordered writes of a byte, or an unordered write and read, are errors.
 
 Between clusters, only atomics with fences give order. Inside a cluster, its clocks do. Atomics are exempt.
+
+Order between clusters through atomics: one thread fences and changes memory, another one reads that and fences.
+
+A fence takes what its warp has seen. An atomic that changes memory leaves this at the address. A later atomic there
+takes it up. The next fence of that warp lets its cluster see it. Inside a cluster, its own clocks decide.
 """
 
 from __future__ import annotations

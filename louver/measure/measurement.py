@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import louver
-from louver.measure.graph import prepare, take_turns
-from louver.measure.operands import Operands
+from louver.measure.operands import Operands, verify
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow, row_of, sustained_of
-from louver.measure.sustained import Sustained
-from louver.measure.verify import verify
+from louver.measure.sustained import Sustained, prepare, take_turns
 from louver.runtime.copy2d import bound_copy
 
 

@@ -14,7 +14,7 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Operand, pitched
-from louver.library.numerics import Agreement, compare
+from louver.library.numerics import Agreement, accumulation, compare
 from louver.library.rows import Rows
 from louver.measure.problems import GemmProblem
 from louver.runtime.memory import DeviceBuffer
@@ -169,3 +169,11 @@ def converted(torch: Any, normal: Any, dtype: str) -> Any:
     if not element_type(dtype).floating:
         normal = (normal * INT8_SCALE).clamp(-INT8_MOST, INT8_MOST)
     return normal.to(torch_dtype(torch, dtype))
+
+
+def verify(torch: Any, operands: Operands, index: int, y: Any) -> Agreement:
+    """Compare a sample of `y` [N, M] with the float64 product of weight `index`. The operands keep that product."""
+    problem, known = operands.problem, operands.references
+    if index not in known:
+        known[index] = reference_of(operands.x, operands.dense[index], sampled(torch, problem.n))
+    return known[index].agrees(y, problem.out, accumulation(problem.dtype, problem.accumulate))

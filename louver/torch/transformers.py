@@ -7,7 +7,6 @@ layers with new random weights, with a table of missing names as its only warnin
 A loaded model is an ordinary one: it trains, and `half` and `to` convert it.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false
 

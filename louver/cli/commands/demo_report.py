@@ -16,7 +16,7 @@ from louver.measure.report.layers import layers_json, layers_table
 from louver.measure.report.plots import plot_layers, plot_sentences
 from louver.measure.report.products import ProductRow, each_product
 from louver.measure.report.sentences import in_words, sentences_table
-from louver.models.layer_row import LayerRow
+from louver.models.steps import LayerRow
 from louver.runtime.device import current_device
 
 PLOT = "plot.png"

@@ -17,8 +17,8 @@ from louver.measure.protocol import Budget
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.model import model_tables, row_of
-from louver.measure.report.result import Result
 from louver.measure.report.serve import TOKENS, serve_tables
+from louver.measure.report.table import Result
 
 
 def bench_model(

@@ -10,12 +10,11 @@ from typing import Any, Final, cast
 
 from louver.advice.formats import Format, losses
 from louver.advice.product import Advice, Row
-from louver.advice.times import Time
+from louver.advice.rates import Time
 from louver.formats.pattern import Pattern
 from louver.measure.report.canvas import INK, clean, figure, foot, head, write
 from louver.measure.report.layers import size_text
-from louver.measure.report.result import Result
-from louver.measure.report.table import NONE, Column, Table, folded, grouped, number, right
+from louver.measure.report.table import NONE, Column, Result, Table, folded, grouped, number, right
 from louver.models.advising import Layer, ModelAdvice
 
 LEGEND = (

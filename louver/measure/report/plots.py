@@ -10,7 +10,7 @@ import numpy as np
 
 from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
 from louver.measure.report.sentences import F32, finds_paraphrase
-from louver.models.layer_row import LayerRow
+from louver.models.steps import LayerRow
 
 MOST_BARS = 48
 """Most tensors of a picture; names of more tensors are unreadable."""

@@ -106,7 +106,7 @@ HEAD, FOOT = 0.55, 1.0
 """Inches above and below the panels."""
 
 FOOT_COLUMNS = 190
-STYLES = dict(zip(CASES, ("-", "--", "-.", ":", "-"), strict=True))
+STYLES: Final[Mapping[str, str]] = dict(zip(CASES, ("-", "--", "-.", ":", "-"), strict=True))
 
 
 def plot_serve(record: ServeRecord, path: Path) -> Path:

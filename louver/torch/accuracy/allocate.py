@@ -1,7 +1,6 @@
 """`allocate`: choose a pattern for each layer, by what pruning it costs in predictions and gains in time."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
 
 from __future__ import annotations
 

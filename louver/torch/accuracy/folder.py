@@ -24,7 +24,7 @@ from louver.formats.torch_tensors import of_host
 from louver.models.evidence import running
 from louver.models.evidence.config import NAME, read_config
 from louver.models.evidence.found import is_float, is_fp8
-from louver.models.given import Given
+from louver.models.pruning import Given
 from louver.models.roles import ModelFacts
 from louver.models.scaled import Factors, numbers
 from louver.models.steps import Source

@@ -12,8 +12,7 @@ import pytest
 import louver
 from louver.advice.formats import DEFAULT, Format, Losses, losses
 from louver.advice.product import compare, device_named
-from louver.advice.rates import Fitted, Known, Recorded, Residuals, known
-from louver.advice.times import LIMITS, Time, kernel_of, predicted
+from louver.advice.rates import LIMITS, Fitted, Known, Recorded, Residuals, Time, kernel_of, known, predicted
 from louver.library.times import H200
 
 NAME = "NVIDIA H200"

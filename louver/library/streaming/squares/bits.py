@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from louver.formats.dtypes import ElementType
-from louver.formats.transposable import INFINITE, SCALE, SIDE, best
+from louver.formats.select import INFINITE, SCALE, SIDE, best
 from louver.isa.floating import Sign
 from louver.isa.scalar import Binary
 from louver.library.streaming.lanes import Lanes, numbers

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from louver.formats.dtypes import ElementType
-from louver.library.streaming.base import Base
 from louver.library.streaming.lanes import Lanes
-from louver.library.streaming.place import Corner, loaded, put
+from louver.library.streaming.place import Base, Corner, loaded, put
 from louver.library.streaming.record import Access
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.builder import KernelBuilder
