@@ -28,16 +28,14 @@ from louver.library.configure import choose
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.state import TensorState
-from louver.measure.graph import prepare
 from louver.measure.launches import launches, rows_of
 from louver.measure.machine import require_torch
-from louver.measure.operands import make_operands
+from louver.measure.operands import make_operands, verify
 from louver.measure.problems import GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table, right
-from louver.measure.sustained import Sustained, sustain
-from louver.measure.verify import verify
+from louver.measure.sustained import Sustained, prepare, sustain
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Module, Node, While
 from louver.ptx.printer import print_module

@@ -24,13 +24,13 @@ import numpy as np
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.library.converted import ROWS, sparsified
 from louver.library.forms import Metadata
+from louver.library.sparsify import ROWS, sparsified
 from louver.measure.contenders import copies_of
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare, take_turns
 from louver.runtime.arrays import view
 
 TOKENS, HIDDEN, OUTPUTS = 4096, 14336, 4096

@@ -2,7 +2,7 @@
 
 150 products of three models of which no record has a weight, with 1 to 8,192 tokens that are no powers of two. Each is a choice
 between two formats (`louver.measure.report.judged.CHOICES`), drawn before anything is timed: half of the pairs are predicted to be within `NEAR`. Both formats
-are timed in turns, on random data; protocol: `louver.measure.formats.ADVICE`. The same call continues a record.
+are timed in turns, on random data; protocol: `louver.measure.advise.ADVICE`. The same call continues a record.
 
 `--fit advise-fit.json` times other products, of models that rates are fitted to, in all formats of the choices, for
 `fit_advice.py`. `--recorded` needs no GPU: it judges choices of the records, each predicted by a fit without its weight.
@@ -25,18 +25,17 @@ from typing import Any
 
 from louver.advice.formats import Format
 from louver.advice.product import ELSEWHERE
-from louver.advice.rates import Known, known
-from louver.advice.times import predicted
+from louver.advice.rates import Known, known, predicted
 from louver.library.execute import schedule_for
 from louver.library.tile_shapes import column_class
-from louver.measure.formats import ADVICE, bursts
+from louver.measure.advise import ADVICE, bursts
 from louver.measure.launches import compile_all
 from louver.measure.machine import forbid_short_sums, header, require_torch
+from louver.measure.problems import FITTED, WEIGHTS
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.judged import CHOICES, judged_record, recorded
-from louver.measure.suites import FITTED, WEIGHTS
 from louver.runtime.device import require_device
 
 MODELS: Mapping[str, tuple[tuple[int, int], ...]] = {
@@ -44,7 +43,7 @@ MODELS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "Gemma 3 12B": ((8192, 3840), (3840, 4096), (30720, 3840), (3840, 15360)),
     "Qwen3 4B": ((6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)),
 }
-"""Weights [M, K] of the judged models, as `louver.measure.suites.WEIGHTS`."""
+"""Weights [M, K] of the judged models, as `louver.measure.problems.WEIGHTS`."""
 
 TOKENS = 8192
 COUNT, NEAR, FIT_COUNT = 150, 0.10, 32

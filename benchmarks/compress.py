@@ -24,8 +24,8 @@ from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.formats.tensor import row_pitch
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.streaming.launch import Launch
@@ -39,11 +39,11 @@ from louver.library.streaming.launches import (
     prune_into,
 )
 from louver.measure.contenders import copies_of
-from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare
 from louver.runtime.arrays import view
 
 SHAPES = ((28672, 4096), (8192, 8192), (18944, 3584), (4096, 14336), (4096, 4096))

@@ -14,13 +14,13 @@ from typing import Any
 from epilogues import check
 
 import louver
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table, right
+from louver.measure.sustained import prepare, take_turns
 from script import arguments
 
 FITTED = (

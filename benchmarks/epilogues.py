@@ -13,13 +13,13 @@ from typing import Any
 
 import louver
 from louver.library.numerics import coefficients
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem, parse_shapes
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table, right
+from louver.measure.sustained import prepare, take_turns
 from script import arguments, facts_of
 
 CHECKED = 32

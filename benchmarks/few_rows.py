@@ -13,14 +13,13 @@ from typing import Any
 import triton_kernels
 
 import louver
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
-from louver.measure.operands import make_operands
+from louver.measure.operands import make_operands, verify
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.measure.report.table import Table, right
-from louver.measure.verify import verify
+from louver.measure.sustained import prepare, take_turns
 from louver.user.hints import REGISTER_TILES
 from script import arguments
 

@@ -16,10 +16,10 @@ import triton
 import triton.language as tl
 
 import louver
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare, take_turns
 from louver.user.finding import FindingKernel, Outcome
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel

@@ -26,8 +26,7 @@ import numpy as np
 from fit_times import Vector, least_squares, tempered
 
 from louver.advice.formats import Format
-from louver.advice.kernel import kernel_of
-from louver.advice.rates import FEW
+from louver.advice.rates import FEW, kernel_of
 from louver.formats.dtypes import element_type
 from louver.library.times import H200, Rates
 

@@ -21,10 +21,10 @@ import numpy as np
 import louver
 from louver.compile.plan.feeds import ring_copies
 from louver.measure.forms import Call, Draw, Form, Sizes, bind, compressed, wide
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import require_torch
 from louver.measure.operands import as_torch
 from louver.measure.protocol import Protocol, median
+from louver.measure.sustained import prepare, take_turns
 from louver.user.hints import REGISTER_TILES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

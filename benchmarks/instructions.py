@@ -19,12 +19,12 @@ from louver.isa.descriptor import Descriptor
 from louver.isa.mma import Mma
 from louver.isa.swizzle import Swizzle
 from louver.isa.wgmma import Wgmma
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare, take_turns
 from louver.ptx.assembler import assemble
 from louver.runtime.device import require_device
 from louver.runtime.memory import DeviceBuffer

@@ -18,13 +18,13 @@ from typing import Any
 
 from counters import KernelCounters, NoCountersError, by_contender, choose_metrics, find_ncu, known_metrics, profile
 from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
-from louver.measure.graph import ESTIMATE_REPLAYS, capture
 from louver.measure.machine import CannotMeasureError, header, require_torch, tf32_products
 from louver.measure.operands import make_operands
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table, right
+from louver.measure.sustained import ESTIMATE_REPLAYS, capture
 from script import arguments
 
 SEPARATOR = "spin_kernel"

@@ -18,13 +18,12 @@ from louver.isa.mma import Mma
 from louver.isa.targets import target as machine
 from louver.library.choose_tiles import costs
 from louver.library.numerics import accumulation
-from louver.measure.float64 import beside_float64, sampled
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import forbid_short_sums, require_torch
-from louver.measure.operands import make_operands
+from louver.measure.operands import beside_float64, make_operands, sampled
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare, take_turns
 from louver.measure.tune_run import Task, set_up
 from louver.ptx.assembler import assemble
 from louver.ptx.builder import KernelBuilder

@@ -24,14 +24,13 @@ from louver.library.configure import deepest
 from louver.library.fused import NOTHING_BOUND
 from louver.library.numerics import accumulation
 from louver.library.state import TensorState
-from louver.measure.float64 import beside_float64, sampled
-from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import compile_all, rows_of
 from louver.measure.machine import forbid_short_sums, require_torch
-from louver.measure.operands import Operands, make_operands
+from louver.measure.operands import Operands, beside_float64, make_operands, sampled
 from louver.measure.problems import GemmProblem, parse_shapes
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare, take_turns
 from louver.runtime.device import Device, require_device
 from louver.user.hints import REGISTER_TILES
 from script import arguments, facts_of

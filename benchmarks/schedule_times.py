@@ -30,14 +30,12 @@ from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
-from louver.measure.graph import Load, prepare, take_turns
 from louver.measure.launches import compile_all, launches, rows_of
 from louver.measure.machine import header, require_torch
-from louver.measure.operands import make_operands
-from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes
+from louver.measure.operands import make_operands, verify
+from louver.measure.problems import FITTED, OUTPUTS, WEIGHTS, GemmProblem, parse_dtypes
 from louver.measure.protocol import Protocol, median
-from louver.measure.suites import FITTED, WEIGHTS
-from louver.measure.verify import verify
+from louver.measure.sustained import Load, prepare, take_turns
 from louver.runtime.device import Device, require_device
 
 TOKENS = (1, 16, 64, 256, 1024, 4096)

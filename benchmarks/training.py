@@ -28,11 +28,11 @@ from torch.nn import functional
 
 import louver
 import louver.torch
-from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import forbid_short_sums, require_torch
 from louver.measure.model.stack import SHAPES, Block, Shape, Stack, angles_of, join_by_hand_
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
+from louver.measure.sustained import prepare, take_turns
 from louver.torch import SparseLinear, SparseWeight
 from louver.torch.accuracy import faster
 from louver.torch.operators import OPS

@@ -92,12 +92,11 @@ def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
     import triton_kernels
 
     from louver.measure.contenders import Contender, ours
-    from louver.measure.graph import prepare, take_turns
     from louver.measure.host import batch_times, summary
-    from louver.measure.operands import make_operands
+    from louver.measure.operands import make_operands, verify
     from louver.measure.problems import GemmProblem
     from louver.measure.protocol import Protocol, median, spread
-    from louver.measure.verify import verify
+    from louver.measure.sustained import prepare, take_turns
 
     m, n, k = SHAPE
     protocol, problem = Protocol(), GemmProblem(m, n, k, dtype, "f16")

@@ -14,8 +14,7 @@ from claims.shown import file_of, record
 from louver.formats.pattern import Pattern
 from louver.isa.targets import SM_80, SM_90A
 from louver.library.blocking import TABLE_I, Blocking, Step, intensity
-from louver.measure.nm import SPARSITIES, TOKENS, WEIGHTS
-from louver.measure.nm_ladder import CASES, VERSIONS
+from louver.measure.nm import CASES, SPARSITIES, TOKENS, VERSIONS, WEIGHTS
 
 NM, LADDER = "h200/nm.json", "h200/nm-ladder.json"
 NAMES = {"16:32@32": "50%", "12:32@32": "62.5%", "8:32@32": "75%", "4:32@32": "87.5%"}
@@ -207,7 +206,7 @@ def table_ii() -> str:
         "F": (4096, 4096, 4096),
     }
     assert {case: (n, m, k) for case, (m, n, k) in CASES.items()} == said
-    return "The same six, as M×N×K: `louver/measure/nm_ladder.py`."
+    return "The same six, as M×N×K: `louver/measure/nm.py`."
 
 
 def table_iii() -> str:
@@ -321,7 +320,7 @@ DOCUMENT = Document(
         Claim(29, "L200", "col_info costs 1 to 10% of D", "cannot be checked here", overhead),
         Claim(30, "L203", "Figure 4", "in the project", "`louver/formats/lists.py`, `docs/selection.md`."),
         Claim(31, "L205", "Loads without packing at moderate sparsity", "in the project", 'Schedules with `metadata="stage"`: `louver/compile/plan/schedule.py`.'),
-        Claim(32, "L207-239", "Listing 3", "in the project", 'Both ways are schedules: `louver/measure/nm_ladder.py`.'),
+        Claim(32, "L207-239", "Listing 3", "in the project", 'Both ways are schedules: `louver/measure/nm.py`.'),
         Claim(33, "L243", "Loads wait for products and for other loads", "in the project", "Rings of stages and entries loaded ahead: `docs/fma-unit.md`, `docs/rings.md`."),
         Claim(34, "L247-250", "Figures 5 and 6", "in the project", two_pipelines),
         Claim(35, "L252", "Double buffers, indices ahead", "in the project", "As many stages as fit: `louver/library/configure.py`."),

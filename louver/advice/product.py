@@ -6,11 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from louver.advice.formats import Format, Kind, formats_of
-from louver.advice.kernel import kernel_of
-from louver.advice.losses import Loss, losses
-from louver.advice.rates import Known, known, named
-from louver.advice.times import Measured, Time, time_of
+from louver.advice.formats import Format, Kind, Loss, formats_of, losses
+from louver.advice.rates import Known, Measured, Time, kernel_of, known, named, time_of
 from louver.formats.given import integer
 from louver.frontend.problem import MAX_SIZE
 from louver.runtime.device import NoDevice, current_device

@@ -9,7 +9,7 @@ import click
 from louver.cli.commands.notes import note
 from louver.cli.compiling import TYPES
 from louver.cli.output import PATH, result_command
-from louver.measure.report.result import Result
+from louver.measure.report.table import Result
 
 DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8, f32 (as tf32)."
 
@@ -92,7 +92,7 @@ def schedules(dtype: str, shapes: str | None, suite: str | None, only: str, out:
 @result_command
 def ladder(dtype: str, quick: bool, out: Path) -> Result:
     """Time schedules from a plain one to Louver's at 4096x8192x8192, field by field. Writes a record and a picture."""
-    from louver.cli.commands.ladder import bench_ladder, dtypes
+    from louver.cli.commands.bench import bench_ladder, dtypes
 
     return bench_ladder(dtypes(dtype), out, quick=quick)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from louver.cli.commands.notes import encoding_of
-from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
-from louver.cli.output import PATH, check_output, deliver, output_option
-from louver.measure.report.text import shown
+from louver.cli.output import ACCUMULATE_HELP, PATH, PRODUCTS, PRODUCTS_HELP, check_output, deliver, output_option
+from louver.measure.report.table import shown
 
 if TYPE_CHECKING:
     from louver.cli.commands.kernel_levels import Source
@@ -156,8 +155,7 @@ def _kernel(
     config: int | None,
     files: Sequence[Path],
 ) -> Source:
-    from louver.cli.commands.compile_ir import ir_source
-    from louver.cli.commands.compile_kernel import KernelArguments, kernel_source, load_kernel
+    from louver.cli.commands.compile_kernel import KernelArguments, ir_source, kernel_source, load_kernel
 
     given = KernelArguments.parse(arg, const, sparse)
     if not place.endswith(IR_SUFFIXES):

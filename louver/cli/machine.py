@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from louver.cli.options import ACCUMULATE_HELP, PRODUCTS, PRODUCTS_HELP
-from louver.cli.output import PATH, result_command
-from louver.measure.report.result import Result
+from louver.cli.output import ACCUMULATE_HELP, PATH, PRODUCTS, PRODUCTS_HELP, result_command
+from louver.measure.report.table import Result
 
 
 @click.command()

@@ -51,7 +51,7 @@ class Step:
     values of their own. sources: register slots that each input reads. outputs: slots written, in operand order, vectors grouped. product: of a wgmma. compute: of a pure
     instruction. result: the only slot written, if it is one scalar register. plain: a pure instruction without a guard,
     with a `result`, and with no register of a wgmma. watched_reads, watched_writes: slots that some wgmma uses; see
-    `hazards.py`. target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
+    `warpgroup.py`. target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
     """
 
     kind: Kind

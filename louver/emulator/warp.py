@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,24 +10,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.emulator import async_stores, barriers, generic
-from louver.emulator.async_copies import AsyncCopies
+from louver.emulator import barriers, generic
+from louver.emulator.async_copies import AsyncCopies, start_store
 from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
 from louver.emulator.errors import ConvergenceError, OutOfBoundsError, Place
 from louver.emulator.memory import Allocation
 from louver.emulator.shared import Access
-from louver.emulator.text import describe
 from louver.emulator.waiters import Signal
 from louver.emulator.writes import Writer
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space, Suspend
 from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma
+from louver.ptx.module import If, Inst, Node
+from louver.ptx.printer import instruction_text, register_name
 
 if TYPE_CHECKING:
     from louver.emulator.cluster import Cta
     from louver.emulator.decode import Registers, Step
+
+
+_SHOWN = 4
+"""Registers of a vector that are shown; a product has up to 128 accumulators."""
+
+
+def describe(node: Node) -> str:
+    """An instruction or branch, with long vectors shortened."""
+    if isinstance(node, Inst):
+        return f"{re.sub(r'{([^{}]*)}', _shortened, instruction_text(node))};"
+    kind = "if" if isinstance(node, If) else "repeat while"
+    return f"{kind} {'!' if node.negated else ''}{register_name(node.condition)}"
+
+
+def _shortened(vector: re.Match[str]) -> str:
+    parts = vector[1].split(", ")
+    return f"{{{', '.join([*parts[:_SHOWN], '…'])}}}" if len(parts) > _SHOWN else vector[0]
 
 
 @dataclass(slots=True)
@@ -231,7 +250,7 @@ class Warp:
         self.copies.start(size, destination, source, count)
 
     def async_store(self, address: Bits, data: U8, mbarrier: Bits) -> None:
-        async_stores.start(self, address, data, mbarrier)
+        start_store(self, address, data, mbarrier)
 
     def async_arrive(self, address: Bits) -> None:
         barriers.arrive_after_copies(self, address)

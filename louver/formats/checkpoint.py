@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.bitmask import Start, dense_pieces, found_forms, loaded
+from louver.formats.bitmask import Start, check_undescribed, dense_pieces, found_forms, loaded
 from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
 from louver.formats.pattern import Pattern
@@ -40,7 +40,6 @@ from louver.formats.schema import (
     start_crc32,
 )
 from louver.formats.tensor import SparseTensor, frozen
-from louver.formats.undescribed import check_undescribed
 
 PIECE: Final = 1 << 22
 """Elements of a piece."""

@@ -16,10 +16,10 @@ from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.formats.select import Mask, Slots, kept_of, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
 from louver.formats.torch_tensors import library_of
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
 
 @opaque

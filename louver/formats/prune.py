@@ -22,10 +22,9 @@ from louver.formats.rows import (
     to_planes,
     to_rows,
 )
-from louver.formats.select import Mask, Norm, kept_elements, kept_of, largest, magnitude_keys, norm_keys
+from louver.formats.select import PATTERN, SIDE, Mask, Norm, kept_elements, kept_of, largest, magnitude_keys, norm_keys
+from louver.formats.select import transposable as transposable_mask
 from louver.formats.torch_tensors import like
-from louver.formats.transposable import PATTERN, SIDE
-from louver.formats.transposable import transposable as transposable_mask
 
 if TYPE_CHECKING:
     from louver.formats.kinds import Array
@@ -52,7 +51,7 @@ def prune(
         the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm. A pair
         (`louver.pack_pairs`) is a vector of two numbers.
     transposable: the result keeps 2:4 along both of the last two axes; `axis` is one of them. Each 4 × 4 block keeps
-        the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`), whatever the norm.
+        the mask with the largest sum of magnitudes (exact rule: `louver.formats.select`), whatever the norm.
     An array on a GPU is pruned there. The result has the library of `w`: PyTorch for a tensor on the CPU too, which
     carries no gradient; NumPy for lists. A parameter is data, but not the result of an operation with a gradient.
     Raises ValueError for an element type, pattern, axis, method or norm that is not supported.

@@ -20,10 +20,9 @@ from louver.isa.descriptor import Descriptor
 from louver.isa.fragments import ROWS, Fragment, accumulator, operand_a
 from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement, register
 from louver.isa.metadata import MAPS, MetadataMap
-from louver.isa.product_meaning import multiply
+from louver.isa.product_meaning import Shared, multiply, read
 from louver.isa.swizzle import CHUNK, Major
 from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS, MmaFamily
-from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
     from louver.isa.machine import Outcome, WarpState

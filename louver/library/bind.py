@@ -8,12 +8,11 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, BoxSizeParameter, Signature
 from louver.formats.pattern import LIFTED
 from louver.ir.polynomial import Numbers
-from louver.library.boxes import Held
 from louver.library.forms import Operand
 from louver.library.fused import Bound
 from louver.library.order import tiles_of_cluster, walked_rows
 from louver.library.ranges import Ranges
-from louver.library.rows import Rows
+from louver.library.rows import Held, Rows
 from louver.runtime.module import ArgumentPack, ParamType
 
 M = TypeVar("M")

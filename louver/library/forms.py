@@ -28,10 +28,9 @@ from louver.ir.product import selection_of
 from louver.isa.metadata import ENTRY_CODES, PADDING_CODE
 from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
-from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.deleted_forms import give_back
 from louver.library.resident import pitch_of, write_rows
-from louver.library.rows import Rows
+from louver.library.rows import METADATA_SLACK, Held, Rows
 from louver.library.streaming.derived.launches import lists_into, picks_into, round_into
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import COUNTER_BYTES, prepack_into

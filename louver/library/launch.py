@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from louver.library.bind import Sized, bind_product, packed
-from louver.library.boxes import RecentMaps
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.ranges import Cutting, Ranges, with_workspace
-from louver.library.rows import Rows
+from louver.library.rows import RecentMaps, Rows
 from louver.runtime.adapters import DEFAULT_STREAMS
 from louver.runtime.driver import capture_question, is_capturing
 from louver.runtime.module import BoundLaunch, LoadedKernel

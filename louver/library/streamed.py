@@ -20,10 +20,10 @@ from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_method
 from louver.formats.rows import Windows, normal_axis
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.torch_tensors import data_of
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.resident import pitch_of

@@ -18,15 +18,12 @@ from louver.measure.contenders import (
     dependent,
     ours,
 )
-from louver.measure.graph import Load, capture, prepare, take_turns
-from louver.measure.measurement import Measurement
-from louver.measure.n_major import has_n_major, measure_n_major
-from louver.measure.operands import Operands, make_operands
+from louver.measure.measurement import Measurement, has_n_major, measure_n_major
+from louver.measure.operands import Operands, make_operands, verify
 from louver.measure.problems import FEW_TOKENS, GemmProblem
 from louver.measure.protocol import Protocol, interleave, median, spread
 from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow
-from louver.measure.sustained import sustain
-from louver.measure.verify import verify
+from louver.measure.sustained import Load, capture, prepare, sustain, take_turns
 
 MOST_SLOWER = 1.1
 """A transposed cuSPARSELt contender is ranked if its launch takes at most this many times a launch in the library's own

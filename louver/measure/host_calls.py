@@ -13,8 +13,7 @@ from louver.library.launch import Sendable
 from louver.library.state import TensorState
 from louver.measure.contenders import DENSE_CALLS, REFUSALS, Contender, CuSparseLt, cublas
 from louver.measure.launches import rows_of
-from louver.measure.operands import Operands
-from louver.measure.verify import verify
+from louver.measure.operands import Operands, verify
 
 Work: TypeAlias = Callable[[], Any]
 

@@ -24,13 +24,13 @@ import louver
 from louver.compile.plan.schedule import Schedule
 from louver.ir.plain import from_json
 from louver.isa.targets import SM_90A, Target
-from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel, Launch, loaded_keys
+from louver.library.rows import Held
 from louver.measure.forms import Call, Form, bind, compressed
-from louver.measure.graph import Load, prepare, take_turns
 from louver.measure.machine import forbid_short_sums
 from louver.measure.operands import as_torch
 from louver.measure.protocol import Protocol, median, spread
+from louver.measure.sustained import Load, prepare, take_turns
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
 from louver.runtime.cache import KernelRecord

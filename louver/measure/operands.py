@@ -1,4 +1,4 @@
-"""Operands of a problem: random data, equal for every contender."""
+"""Operands of a problem: random data, equal for every contender. Samples of results beside float64."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 import louver
@@ -13,10 +14,66 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Operand, pitched
+from louver.library.numerics import Agreement, accumulation, compare
 from louver.library.rows import Rows
-from louver.measure.float64 import Reference
 from louver.measure.problems import GemmProblem
 from louver.runtime.memory import DeviceBuffer
+
+SAMPLE = 32
+"""Number of random tokens whose results are compared, with all their outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The float64 product of tokens, given by a torch tensor of indices. values, magnitude: product and Σ|x||w|,
+    [tokens, M].
+    """
+
+    tokens: Any
+    values: NDArray[np.float64]
+    magnitude: NDArray[np.float64]
+    k: int
+
+    def agrees(self, y: Any, out: str, accumulate: str) -> Agreement:
+        """Compare with rows of y [N, M], see `beside_float64`."""
+        # PyTorch cannot index 8-bit floats.
+        y = y if y.element_size() > 1 else y.float()
+        got, wanted = y[self.tokens].double().cpu().numpy(), self.values
+        if out == "f16":
+            got, wanted = in_f16_range(got), in_f16_range(wanted)
+        return compare(got, wanted, self.magnitude, self.k, out, accumulate)
+
+
+def sampled(torch: Any, count: int) -> Any:
+    """Indices of `SAMPLE` random tokens below `count`."""
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    return torch.randint(count, (SAMPLE,), generator=generator, device="cuda")
+
+
+def beside_float64(x: Any, weight: Any, y: Any, tokens: Any, out: str, accumulate: str, bias: Any = None) -> Agreement:
+    """Compare rows `tokens` of y [N, M], written as type `out`, with x [N, K] · weightᵀ, by the library's error bound.
+
+    All arrays are torch tensors. weight: [M, K]. bias: [M]. accumulate: as in `numerics.compare`. Beyond the range of
+    f16, both infinity and the greatest number are right, because libraries differ.
+    """
+    return reference_of(x, weight, tokens, bias).agrees(y, out, accumulate)
+
+
+def reference_of(x: Any, weight: Any, tokens: Any, bias: Any = None) -> Reference:
+    """The float64 product of rows `tokens` of x [N, K] and a weight [M, K], plus a bias [M]."""
+    x = x if x.element_size() > 1 else x.float()
+    x, weight = x[tokens].double(), weight.double()
+    reference, magnitude = x @ weight.t(), x.abs() @ weight.abs().t()
+    if bias is not None:
+        reference, magnitude = reference + bias.double(), magnitude + bias.double().abs()
+    return Reference(tokens, reference.cpu().numpy(), magnitude.cpu().numpy(), x.shape[1])
+
+
+def in_f16_range(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values clipped to the range of f16. NaN stays NaN."""
+    greatest = float(np.finfo(np.float16).max)
+    return np.clip(values, -greatest, greatest)
+
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Integer operands are normal numbers times the scale, clamped to this range and truncated to integers."""
@@ -112,3 +169,11 @@ def converted(torch: Any, normal: Any, dtype: str) -> Any:
     if not element_type(dtype).floating:
         normal = (normal * INT8_SCALE).clamp(-INT8_MOST, INT8_MOST)
     return normal.to(torch_dtype(torch, dtype))
+
+
+def verify(torch: Any, operands: Operands, index: int, y: Any) -> Agreement:
+    """Compare a sample of `y` [N, M] with the float64 product of weight `index`. The operands keep that product."""
+    problem, known = operands.problem, operands.references
+    if index not in known:
+        known[index] = reference_of(operands.x, operands.dense[index], sampled(torch, problem.n))
+    return known[index].agrees(y, problem.out, accumulation(problem.dtype, problem.accumulate))

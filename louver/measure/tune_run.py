@@ -15,12 +15,11 @@ from louver.isa.tensormap import COPY_CHUNK
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.numerics import accumulation
 from louver.library.state import TensorState
-from louver.measure.float64 import beside_float64, sampled
-from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import compile_all, launches, rows_of
-from louver.measure.operands import converted, poison, pruned, torch_dtype
+from louver.measure.operands import beside_float64, converted, poison, pruned, sampled, torch_dtype
 from louver.measure.protocol import Protocol, median
 from louver.measure.report.gemm import compressed_bytes
+from louver.measure.sustained import prepare, take_turns
 from louver.runtime.device import Device
 from louver.runtime.driver import is_capturing
 

@@ -23,11 +23,10 @@ from louver.library.numerics import accumulation
 from louver.library.ranges import Cutting
 from louver.library.state import TensorState
 from louver.measure.contenders import Copies
-from louver.measure.float64 import beside_float64
-from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
-from louver.measure.operands import converted, poison
+from louver.measure.operands import beside_float64, converted, poison
 from louver.measure.protocol import Protocol, median
+from louver.measure.sustained import prepare, take_turns
 from louver.runtime.device import Device
 
 SAMPLE = 64

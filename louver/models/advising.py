@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from louver.advice.formats import Format, formats_of
-from louver.advice.losses import Loss, losses
+from louver.advice.formats import Format, Loss, formats_of, losses
 from louver.advice.product import device_at_hand, device_named, notes_of
-from louver.advice.rates import known
-from louver.advice.times import ORIGINS, Measured, Origin, Time, time_of
+from louver.advice.rates import ORIGINS, Measured, Origin, Time, known, time_of
 from louver.formats.checkpoint import Checkpoint, listed, open_checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.schema import DenseForm, RawForm
@@ -21,7 +19,7 @@ from louver.models.analyze import analyze
 from louver.models.evidence.config import Config, read_config
 from louver.models.kept import Kept, kept_by
 from louver.models.roles import ModelFacts, Role, TensorFacts
-from louver.models.source import Source
+from louver.models.steps import Source
 
 Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, Time | str]]
 """Measures formats of a product of sizes M, N and K: times, or why there is none."""
@@ -166,7 +164,7 @@ def advise(
     """Compares formats for the weights of a model, those that `louver.models.analyze` says to prune or that are sparse.
 
     path: a folder with config.json and a checkpoint. tokens: of a call. formats, device: as `louver.advise`.
-    timer: measures each product on the GPU at hand, such as `louver.measure.formats.timer(torch)`; None: times are recorded
+    timer: measures each product on the GPU at hand, such as `louver.measure.advise.timer(torch)`; None: times are recorded
     or predicted. progress: called with the finished share.
 
     Each weight is one product; layers that `compress_` joins, such as q, k and v, take less time as one. Of experts, each gets

@@ -23,15 +23,11 @@ from louver.formats.pattern import Pattern
 from louver.formats.schema import BitmaskForm, DenseForm, Form, SparseForm
 from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
-from louver.models.elements import known_element
-from louver.models.layer_row import LayerRow
-from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan
 from louver.models.roles import TensorFacts
 from louver.models.selection import DEFAULT, Choice
 from louver.models.shards import seen_here
-from louver.models.source import Source
-from louver.models.steps import Piece, Step, Tally, sparse_pieces
+from louver.models.steps import LayerRow, Piece, Region, Source, Step, Tally, known_element, regions, sparse_pieces
 from louver.models.workers import HERE, Workers
 
 To: TypeAlias = Literal["louver", "sparse24_bitmask"]

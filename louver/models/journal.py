@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from louver.formats.index import is_file_name
 from louver.formats.regular import TOKEN_DIGITS, FormatError, Target, open_alone, write_all
-from louver.models.layer_row import LayerRow
 from louver.models.stamp import Stamp
+from louver.models.steps import LayerRow
 
 _TOKEN: Final = "journal"
 

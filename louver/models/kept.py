@@ -14,10 +14,9 @@ from louver.formats.check import check
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.schema import BitmaskForm, DenseForm, SparseForm
-from louver.models.regions import Region, regions
 from louver.models.roles import TensorFacts
 from louver.models.scaled import Factors, numbers
-from louver.models.source import Source
+from louver.models.steps import Region, Source, regions
 
 
 @dataclass(frozen=True, slots=True)

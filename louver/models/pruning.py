@@ -2,34 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.checkpoint import Checkpoint, listed
+from louver.formats.checkpoint import Checkpoint, CheckpointFile, StoredTensor, TensorReader, listed, open_checkpoint
 from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.schema import DenseForm, SparseForm
+from louver.formats.regular import FormatError
+from louver.formats.schema import DenseForm, Form, SparseForm
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
-from louver.models.elements import COMPRESSED, convert, known_element, written_element
-from louver.models.given import Given, Replacement
-from louver.models.layer_row import LayerRow
-from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
 from louver.models.scaled import Factors, numbers
 from louver.models.selection import DEFAULT, Choice
-from louver.models.source import Source
-from louver.models.steps import Piece, Step, Tally, placed, sparse_pieces
+from louver.models.steps import (
+    COMPRESSED,
+    LayerRow,
+    Piece,
+    Region,
+    Source,
+    Step,
+    Tally,
+    convert,
+    known_element,
+    placed,
+    regions,
+    sparse_pieces,
+    written_element,
+)
 from louver.models.workers import HERE, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A dense tensor in a file that Louver wrote, under the name that it has in the checkpoint. crc32: of its bytes."""
+
+    crc32: str
+    file: CheckpointFile = field(repr=False)
+    tensor: StoredTensor = field(repr=False)
+
+    @contextmanager
+    def open(self) -> Generator[tuple[TensorReader, StoredTensor]]:
+        """A reader of the file, on any machine. Raises FormatError if the file was changed since."""
+        with self.file.here().open() as reader:
+            yield reader, self.tensor
+
+    def array(self) -> NDArray[Any]:
+        """The whole tensor. Raises FormatError for damage."""
+        with self.open() as (reader, tensor):
+            return np.asarray(reader.read(tensor))
+
+
+def found(paths: Iterable[Path]) -> dict[str, Given]:
+    """The dense tensors of some files by name. Of a name in two files the later one counts. Raises FormatError for a file
+    that Louver did not write.
+    """
+    given: dict[str, Given] = {}
+    for path in paths:
+        for file in open_checkpoint(path).files:
+            for name, tensor in file.tensors.items():
+                crc32 = tensor.arrays[0].crc32
+                if crc32 is None:
+                    raise FormatError(f"{path}: {name!r} has no checksum: Louver did not write this file")
+                given[name] = Given(crc32, file, tensor)
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Writes a given tensor in the place of the source's, in its form."""
+
+    form: Form
+    given: Given
+    reads: tuple[str, ...] = ()
+
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
+        with self.given.open() as (reader, tensor):
+            yield from reader.chunks(tensor)
+
+    def row(self, name: str, tally: Tally) -> LayerRow | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

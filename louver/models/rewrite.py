@@ -21,12 +21,10 @@ from louver.formats.writer import arranged
 from louver.models.config_after import config_after
 from louver.models.evidence.config import NAME, read_config
 from louver.models.journal import Journal, Place, Run, finish_moving, journal_path, refuse_others
-from louver.models.layer_row import LayerRow
 from louver.models.output import Output, output_of
 from louver.models.shards import WriteShard
-from louver.models.source import Source
 from louver.models.stamp import Stamp
-from louver.models.steps import Copy, Step
+from louver.models.steps import Copy, LayerRow, Source, Step
 from louver.models.workers import Workers, WorkersError, workers_of
 
 Progress = Callable[[float], object]

@@ -15,8 +15,7 @@ from louver.formats.regular import FormatError, Target
 from louver.formats.schema import Form, SparseForm
 from louver.formats.writer import FileWriter, writing
 from louver.models.journal import Written, key_of
-from louver.models.source import Source
-from louver.models.steps import Copy, Step, Tally
+from louver.models.steps import Copy, Source, Step, Tally
 from louver.models.workers import WorkersError
 
 LEASE: Final = 120.0

@@ -5,9 +5,6 @@ generated code never does, that way decides nothing. So the products are lowered
 cuBLAS are to `torch.mm(…, out=…)`.
 """
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import functools

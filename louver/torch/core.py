@@ -9,8 +9,7 @@ Kernels read most values in place, so a product sees every write to them. Where 
 grad and whose version says that nothing was written. PyTorch does not count writes by fused optimizers.
 """
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ from louver.formats.tensor import SparseTensor
 from louver.library.forms import DeviceForm, Metadata
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
-from louver.torch.columns import check_arrays
-from louver.torch.packed import RebuiltIndices, is_packed, natural
+from louver.torch.columns import RebuiltIndices, check_arrays, is_packed, natural
 
 DEVICES: Final = ("cpu", "cuda")
 """The types of devices that hold sparse weights."""
@@ -260,7 +258,7 @@ def core_of(
 ) -> SparseTensor:
     """Louver's tensor [rows, size] of plain tensors, for products at once: it does not keep their memory alive.
 
-    values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files, or packed (`louver.torch.packed`).
+    values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files, or packed (`louver.torch.columns`).
     gated: whether the rows are a pair of `louver.gated`, by turns.
     entries: if it is not 0, the rows are a batch of so many weights, and the tensor is [entries, rows / entries, size].
 

@@ -1,8 +1,5 @@
 """µs of a dense layer beside its sparse one: timed on a GPU in turns, at each number of tokens, or predicted for one."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import copy
@@ -16,17 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from louver.advice.formats import OUTPUTS, Format
-from louver.advice.rates import known
-from louver.advice.times import predicted
+from louver.advice.rates import known, predicted
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.library.prepare import Preparation, compile_together
-from louver.torch.experts import dense_product
 from louver.torch.joined import JoinedWeight
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.placed import averaged
 from louver.torch.ready import preparations
-from louver.torch.stacks import SparseStack
+from louver.torch.stacks import SparseStack, dense_product
 
 MEMORY: Final = 160_000_000
 """Bytes of dense weights that a side goes through, so that no weight is read from the L2 cache of a GPU."""

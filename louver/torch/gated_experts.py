@@ -4,8 +4,7 @@ Transformers keeps both in one stack [experts, 2·F, K]. A trace of the layer's 
 act(gate) · up. The rows of the stack then lie in turns of 8, as gated products read them; a state_dict has them in order.
 """
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
-from louver.torch.experts import SparseExperts
 from louver.torch.gated_proof import _name_of
 from louver.torch.grouped import by_turns
 from louver.torch.layers import is_hooked
 from louver.torch.source import NotJoinedError
-from louver.torch.stacks import GatedStack, SparseStack
+from louver.torch.stacks import GatedStack, SparseExperts, SparseStack
 
 
 def fuse_stacks_(model: nn.Module) -> dict[str, str]:

@@ -3,7 +3,6 @@ modes of training, changes nothing in the block, and runs no other code than PyT
 Other code, such as a sum over ranks, may return its argument now and do more later.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportPrivateUsage=false
 

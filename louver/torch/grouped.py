@@ -7,7 +7,6 @@ Each entry with rows is one product: the host reads `ends`, which may lie on the
 batch of all entries instead, which fills each up to the most rows that one can have.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

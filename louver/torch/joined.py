@@ -1,6 +1,5 @@
 """Sparse weights of layers with one input, as the rows of one weight, and the layers as members of it."""
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportIncompatibleVariableOverride=false, reportPrivateUsage=false, reportIncompatibleMethodOverride=false
 
@@ -16,10 +15,9 @@ from torch import Tensor, nn
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.isa.fragments import ROWS
-from louver.torch.columns import windows_of
+from louver.torch.columns import is_packed, windows_of
 from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
-from louver.torch.packed import is_packed
 from louver.torch.placed import beside, is_placed, local, part_of, placed_as, whole_of
 
 

@@ -5,7 +5,6 @@ them in one call: those of the weight here whether both arrays are as they were;
 the bias, and whether PyTorch records the call or changes it, as autocast and transforms do.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations

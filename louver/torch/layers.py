@@ -2,7 +2,6 @@
 swapped although it is a product's: what has hooks, what is a subclass, what PyTorch reads itself.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.models.evidence.structure import is_turned, stacks
-from louver.models.live import live
+from louver.models.live import is_turned, live, stacks
 from louver.models.roles import ModelFacts, Role
-from louver.torch.experts import become_dense_, become_sparse_
 from louver.torch.linear import SparseLinear
 from louver.torch.placed import is_placed, is_placing
-from louver.torch.stacks import SparseStack
+from louver.torch.stacks import SparseStack, become_dense_, become_sparse_
 
 Place: TypeAlias = "tuple[nn.Module, str]"
 """A module, and the name of its child or parameter."""

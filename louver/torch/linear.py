@@ -1,7 +1,6 @@
 """`SparseLinear`: the module of a linear layer with a sparse weight."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 # pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from torch import Tensor, nn
 
 from louver.formats.codes import index_bytes
 from louver.formats.pattern import Pattern
-from louver.torch.columns import windows_of
+from louver.torch.columns import are_words_of, can_pack, is_packed, natural, packed, windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
-from louver.torch.packed import are_words_of, can_pack, is_packed, natural, packed
 from louver.torch.placed import beside, is_placed, local, part_of, parts_of_columns, replicated, take_placing
 from louver.torch.tokens import quantized_rows
 from louver.torch.turned import compressed_both_ways, is_transposable

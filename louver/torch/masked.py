@@ -5,7 +5,6 @@ of the pruned one, as if pruning were the identity (straight-through), and prune
 arXiv 2102.04010, equation 6). With transposable masks the gradient of x is a sparse product too.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

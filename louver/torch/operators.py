@@ -8,7 +8,7 @@ A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, w
 - `dense(values, indices, size, pattern)`: the dense weight [rows, size]
 - `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
 - `transposed(g, values, indices, size, pattern)`: g [tokens, rows] times the weight [rows, size]
-- `sampled(g, x, indices, pattern)`: the kept elements [rows, kept] of gᵀ x [rows, size], see `louver.torch.sampled`
+- `sampled(g, x, indices, pattern)`: the kept elements [rows, kept] of gᵀ x [rows, size], see `louver.torch.columns`
 
 Gradients of x are `transposed`, see `louver.torch.turned`: a sparse product if the mask keeps the pattern along the rows
 too, else a dense one. The backward pass makes the dense weight anew and drops it. Gradients of values are `sampled`; a
@@ -16,7 +16,6 @@ pattern never changes. Operands of 8 bits, and scales, have no gradient. The gra
 of the rounding of x.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -31,11 +30,10 @@ from torch import Tensor
 import louver
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
-from louver.torch.columns import check_arrays, expanded, taken
+from louver.torch.columns import check_arrays, check_sampled, expanded, kept_products, taken
 from louver.torch.compiled import lower, provide
 from louver.torch.core import core_of
 from louver.torch.known import known_products, modes
-from louver.torch.sampled import check_sampled, kept_products
 from louver.torch.tokens import quantized_tokens
 from louver.torch.turned import times_weight
 

@@ -1,6 +1,5 @@
 """Parameters that lie on several ranks, as DTensors of PyTorch: products and kernels read the part of their own rank."""
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def undivided(name: str, weight: Any, pattern: Pattern) -> str | None:
     """Why a sparse weight cannot lie as a dense one does; None if it can."""
     if not is_placed(weight):
         return None
-    sharding: Any = importlib.import_module("louver.torch.parallel.sharding")
+    sharding: Any = importlib.import_module("louver.torch.parallel.styles")
     for axis, placement in enumerate(weight.placements):
         try:
             sharding.check_division(name, weight.shape, pattern, weight.dtype, placement, weight.device_mesh.size(axis))

@@ -1,8 +1,5 @@
 """`quantize_`: sparse weights in 8 bits with a scale for each row."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from typing import Any, Final, Literal, TypeAlias

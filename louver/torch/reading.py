@@ -7,7 +7,6 @@ A small language, closed under what it calls: assignments to names, arithmetic, 
 Values have kinds, from what is known least to what is known best.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportPrivateUsage=false
 

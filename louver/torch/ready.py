@@ -1,8 +1,5 @@
 """Compiles and uploads what a model's sparse layers use, before their calls are captured or timed."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

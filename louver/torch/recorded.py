@@ -1,7 +1,6 @@
 """`louver.linear` of tensors whose gradients PyTorch records: by the operators. `louver.library` asks for it."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 

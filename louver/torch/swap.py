@@ -1,7 +1,6 @@
 """`prune_`, `compress_` and `decompress_`: change the linear layers of a model in place, and say what was done."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -23,7 +22,6 @@ from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
 from louver.torch.blocks import Joinable, join_, joinable, separate_
 from louver.torch.core import DEVICES
-from louver.torch.experts import chosen
 from louver.torch.gain import Apart, Gain, Together, element_of, measure, measure_stack, predict
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import offending
@@ -31,6 +29,7 @@ from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_la
 from louver.torch.linear import SparseLinear, pack_on_gpus_
 from louver.torch.placed import own_part, part_of, summed, undivided
 from louver.torch.report import Report, Row
+from louver.torch.stacks import chosen
 
 PATTERNS: Final = ("2:4", "1:2")
 """Patterns that `compress_` looks for by default."""

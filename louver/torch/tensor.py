@@ -1,7 +1,6 @@
 """`louver.torch.SparseTensor`: a sparse matrix as a PyTorch tensor, for inference and gradients of the dense operand."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUntypedFunctionDecorator=false
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Scales of tokens: x in 8 bits with a scale for each token, in one pass over x."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import functools

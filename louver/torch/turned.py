@@ -6,7 +6,6 @@ its indices never change, and are kept; its values are those of the weight in an
 by one kernel, so that they follow every write to the weight. Nothing waits for a GPU but the first product.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ import louver
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.library.forms import Values
 from louver.library.state import TensorState
 from louver.library.streaming.launches import Stored, turn_into
 from louver.runtime.arrays import view
 from louver.torch.accuracy.masks import keep, keeps
-from louver.torch.columns import empty_values, expanded, has_kernel, taken
+from louver.torch.columns import empty_values, expanded, has_kernel, natural, taken
 from louver.torch.core import Turned, borrowed, compressed, cores
-from louver.torch.packed import natural
 
 
 def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) -> bool:

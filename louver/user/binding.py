@@ -15,11 +15,10 @@ from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
 from louver.library import bind
-from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
-from louver.library.rows import Rows
+from louver.library.rows import Held, Rows
 from louver.runtime.driver import DriverError
 from louver.runtime.violations import NAN_PLACE
 from louver.user.arguments import Call, Kind

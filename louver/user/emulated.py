@@ -18,10 +18,10 @@ from louver.ir.polynomial import Numbers
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import TensorMap
-from louver.library.boxes import Held, tensor_map
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
 from louver.library.forms import TILE_PARTS, Operand, ProductForms, computed_forms, tile_form
+from louver.library.rows import Held, tensor_map
 from louver.ptx.module import Kernel
 from louver.runtime.violations import AddressError, is_violated, new_page
 from louver.user.arguments import Call, Kind

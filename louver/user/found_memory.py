@@ -12,7 +12,6 @@ from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.tensor import SparseTensor
 from louver.isa.metadata import PADDING_CODE
-from louver.library.boxes import Held
 from louver.library.forms import (
     TILE_PARTS,
     Form,
@@ -27,6 +26,7 @@ from louver.library.forms import (
     tile_form,
 )
 from louver.library.resident import pitch_of
+from louver.library.rows import Held
 from louver.library.streamed import empty_sparse
 from louver.library.streaming.derived.launches import round_into
 from louver.library.streaming.launch import Launch

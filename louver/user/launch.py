@@ -13,9 +13,9 @@ from louver.ir.polynomial import Numbers
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
 from louver.library.bind import packed
-from louver.library.boxes import Held, encoded_map
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, computed_forms, tile_form
+from louver.library.rows import Held, encoded_map
 from louver.library.state import TensorState
 from louver.runtime.callers import callers_level
 from louver.runtime.device import device

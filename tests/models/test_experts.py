@@ -18,8 +18,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from safetensors import safe_open  # noqa: E402
 
-from louver.torch.experts import SparseExperts  # noqa: E402
-from louver.torch.stacks import SparseStack  # noqa: E402
+from louver.torch.stacks import (  # noqa: E402
+    SparseExperts,
+    SparseStack,
+)
 from louver.torch.transformers import LouverConfig  # noqa: E402
 from support.architectures.judge import smallest  # noqa: E402
 

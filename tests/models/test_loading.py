@@ -16,8 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from louver.torch import gain, swap  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
-from louver.torch.loading import Loading  # noqa: E402
-from louver.torch.transformers import LouverConfig  # noqa: E402
+from louver.torch.transformers import (  # noqa: E402
+    Loading,
+    LouverConfig,
+)
 
 WEIGHTS = 14
 

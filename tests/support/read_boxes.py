@@ -24,7 +24,7 @@ from louver.ir.tile import FuncOp, LoadOp
 from louver.ir.tile.types import tensor_of
 from louver.isa.targets import target
 from louver.isa.tensormap import TensorMap
-from louver.library.boxes import Held, tensor_map
+from louver.library.rows import Held, tensor_map
 from support.random_access import TILES, Launch, RandomAccess, random_access
 
 Array = NDArray[Any]

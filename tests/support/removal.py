@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from louver.emulator.errors import EmulationError
 from louver.emulator.order import Earliest, Latest, Order, Seeded
-from louver.emulator.text import describe
+from louver.emulator.warp import describe
 from louver.isa.async_copy import AsyncWait
 from louver.isa.bulk import BulkWait
 from louver.isa.memory import AtomicUpdate

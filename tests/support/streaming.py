@@ -15,10 +15,10 @@ from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.isa.prepack import prepacked_shape
-from louver.library.streaming.base import Record
 from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.launch import Launch, build
 from louver.library.streaming.launches import COUNTER_BYTES, Stored
+from louver.library.streaming.place import Record
 from louver.library.streaming.record import Streaming
 from louver.ptx.module import Kernel
 from louver.runtime.arrays import ArrayView

@@ -8,11 +8,10 @@ from pathlib import Path
 import louver.models
 from louver.cli.commands.notes import progress
 from louver.isa.targets import TARGETS
-from louver.measure.advise import advise
-from louver.measure.formats import timer
+from louver.measure.advise import advise, timer
 from louver.measure.machine import require_torch
 from louver.measure.report.advice import model_result, product_result
-from louver.measure.report.result import Result
+from louver.measure.report.table import Result
 
 
 def parse_tokens(text: str) -> tuple[int, ...]:

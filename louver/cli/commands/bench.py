@@ -10,23 +10,21 @@ from typing import Any
 
 from louver.cli.commands.notes import note
 from louver.formats.extras import explained
-from louver.measure.ahead import compile_ahead
-from louver.measure.budget import Budget, spread_out
-from louver.measure.continued import read_continued
 from louver.measure.gemm import measure
 from louver.measure.host import HostTimes, measure_host
+from louver.measure.ladder import QUICK, ladder, measure_ladder
+from louver.measure.launches import compile_ahead
 from louver.measure.machine import forbid_short_sums, header, host_header, require_torch, tf32_products
 from louver.measure.measurement import Measurement
-from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
-from louver.measure.protocol import SHORT, Protocol
-from louver.measure.record import gemm_record, host_record, write_record
-from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord
-from louver.measure.report.gemm_table import gemm_table
+from louver.measure.problems import OUTPUTS, SUSTAINED, GemmProblem, parse_dtypes, parse_shapes, suite
+from louver.measure.protocol import SHORT, Budget, Protocol, spread_out
+from louver.measure.record import gemm_record, host_record, read_continued, write_record
+from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord, gemm_table
+from louver.measure.report.header import SCHEMA
+from louver.measure.report.ladder import ladder_of, ladder_tables
 from louver.measure.report.records import draw
-from louver.measure.report.result import Result
-from louver.measure.report.table import Column, Table, folded, right
+from louver.measure.report.table import Column, Result, Table, folded, right
 from louver.measure.schedules import Rung, measure_schedules
-from louver.measure.suites import SUSTAINED, suite
 from louver.runtime.device import require_device
 
 REASONS = 2
@@ -232,3 +230,28 @@ def picture(record: Path, path: Path) -> str:
         return f"wrote {draw(record, path)}"
     except ModuleNotFoundError as error:
         return f"no picture ({explained(error)}); draw it elsewhere: louver plot {record} {path}"
+
+
+def dtypes(text: str) -> tuple[str, ...]:
+    """Element types from text such as "e4m3,f16". Raises ValueError for a type without a ladder."""
+    given = tuple(part.strip() for part in text.split(","))
+    for dtype in given:
+        ladder(dtype)
+    return given
+
+
+def bench_ladder(wanted: Sequence[str], out: Path, *, quick: bool) -> Result:
+    """Measure the ladders; write `ladder.json` (after each) and `ladder.png` into `out`.
+
+    Raises CannotMeasureError if this machine cannot measure, ArithmeticError if a result is wrong.
+    """
+    torch = require_torch()
+    protocol, facts = QUICK if quick else Protocol(), header(torch)
+    path, found = out / "ladder.json", list[dict[str, Any]]()
+    record = {"schema": SCHEMA, "kind": "ladder", **facts, "protocol": protocol.describe_bursts(), "ladders": found}
+    for dtype in wanted:
+        found.append(measure_ladder(torch, dtype, protocol))
+        note(f"wrote {write_record(path, record)}: {dtype}")
+        torch.cuda.empty_cache()
+    note(picture(path, out / "ladder.png"))
+    return Result("ladder", record, ladder_tables([*map(ladder_of, found)], facts["device"]))

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from louver.measure.report.result import Result
-from louver.measure.report.table import NAME, Column, Table, folded, right
+from louver.measure.report.table import NAME, Column, Result, Table, folded, right
 
 VERDICTS = (
     "reproduced",

@@ -13,11 +13,10 @@ from louver.cli.commands.demo_sentences import CALIBRATED, PATTERN, PATTERNS, Em
 from louver.formats.coverage import has_kernels
 from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, layers_table
-from louver.measure.report.plots import plot_layers
+from louver.measure.report.plots import plot_layers, plot_sentences
 from louver.measure.report.products import ProductRow, each_product
 from louver.measure.report.sentences import in_words, sentences_table
-from louver.measure.report.sentences_plot import plot_sentences
-from louver.models.layer_row import LayerRow
+from louver.models.steps import LayerRow
 from louver.runtime.device import current_device
 
 PLOT = "plot.png"

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from louver.isa.targets import SM_90A, TARGETS
-from louver.measure.report.result import Result
-from louver.measure.report.table import Column, Table, folded
+from louver.measure.report.table import Column, Result, Table, folded
 
 Kind = Literal["core", "gpu", "optional"]
 

@@ -16,12 +16,10 @@ from louver.formats.pattern import Pattern
 from louver.formats.schema import BitmaskForm, DenseForm, RawForm, SparseForm, Tensor
 from louver.formats.tensor import SparseTensor
 from louver.measure.report.layers import size_text
-from louver.measure.report.result import Result
-from louver.measure.report.table import Column, Table, folded, right
+from louver.measure.report.table import Column, Result, Table, folded, right
 from louver.models.analyze import analyze
-from louver.models.elements import known_element
-from louver.models.regions import regions
 from louver.models.roles import Role, TensorFacts
+from louver.models.steps import known_element, regions
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from louver.isa.catalogue import SPARSE_FAMILIES, Offer, element_types, offers, without_objects
 from louver.isa.targets import TARGETS, Target
 from louver.isa.targets import target as machine
-from louver.measure.report.result import Result
-from louver.measure.report.table import NONE, Column, Table, folded, right
+from louver.measure.report.table import NONE, Column, Result, Table, folded, right
 
 
 def list_products(target: str, *, sparse: bool, dtype: str | None) -> Result:

@@ -15,7 +15,7 @@ from louver.measure.machine import host_header, require_torch
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.kernels import kernels_tables, summarize
-from louver.measure.report.result import Result
+from louver.measure.report.table import Result
 from louver.measure.workers import Lost, share_out
 
 LIMIT_SECONDS = 120

@@ -12,13 +12,13 @@ from typing import Any
 
 from louver.cli.commands.bench import picture
 from louver.cli.commands.notes import note
-from louver.measure.budget import Budget
 from louver.measure.machine import header, require_torch
+from louver.measure.protocol import Budget
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.model import model_tables, row_of
-from louver.measure.report.result import Result
 from louver.measure.report.serve import TOKENS, serve_tables
+from louver.measure.report.table import Result
 
 
 def bench_model(

@@ -9,24 +9,26 @@ from typing import Any
 from louver.cli.commands.bench import picture
 from louver.cli.commands.notes import note
 from louver.formats.pattern import Pattern
-from louver.measure.budget import Budget
 from louver.measure.machine import header, require_torch, tf32_products
 from louver.measure.nm import (
+    CASES,
     FEW,
     FEW_TOKENS,
     PROTOCOL,
+    QUICK_CASES,
     compile_ahead,
+    ladder_patterns,
+    measure_ladder,
     measure_weight,
     paper_points,
     patterns,
     points_of,
 )
-from louver.measure.nm_ladder import CASES, QUICK_CASES, ladder_patterns, measure_ladder
+from louver.measure.protocol import Budget
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.nm import ladder_table, nm_record, nm_table
-from louver.measure.report.result import Result
-from louver.measure.report.table import Table
+from louver.measure.report.table import Result, Table
 from louver.runtime.device import require_device
 
 

@@ -9,7 +9,7 @@ from typing import TextIO, TypeVar
 
 import click
 
-from louver.measure.report.text import shown
+from louver.measure.report.table import shown
 
 T = TypeVar("T")
 

@@ -10,8 +10,7 @@ from typing import Any, cast
 from louver.cli.commands.notes import note, progress
 from louver.formats.checkpoint import open_checkpoint
 from louver.measure.report.layers import layers_json, layers_table, size_text
-from louver.measure.report.result import Result
-from louver.measure.report.table import Column, Table, folded
+from louver.measure.report.table import Column, Result, Table, folded
 from louver.models.analyze import analyze
 from louver.models.compressing import CompressOptions, DecompressOptions
 from louver.models.evidence.config import read_config

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from louver.cli.commands.notes import note, phases
 from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, size_text
-from louver.measure.report.result import Result
-from louver.measure.report.table import Column, Table, folded, number, right
+from louver.measure.report.table import Column, Result, Table, folded, number, right
 from louver.models.pruning import PruneOptions
 
 if TYPE_CHECKING:

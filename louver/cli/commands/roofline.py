@@ -9,9 +9,8 @@ from math import ceil
 from louver.formats.pattern import Pattern
 from louver.isa.targets import SM_90A
 from louver.library.blocking import F32, TABLE_I, Blocking, Step
-from louver.measure.report.result import Result
 from louver.measure.report.roofline import ROOFS, Roof
-from louver.measure.report.table import Column, Table, right
+from louver.measure.report.table import Column, Result, Table, right
 
 DEVICE = "NVIDIA H200"
 """The device of the roofline."""

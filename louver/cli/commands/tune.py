@@ -17,8 +17,7 @@ from louver.library.tuned import kept, tables
 from louver.library.tuned_entry import Entry, UnusableEntryError, status
 from louver.measure.machine import require_torch
 from louver.measure.problems import OTHER_NAMES, parse_shapes
-from louver.measure.report.result import Result
-from louver.measure.report.table import Table, folded, right
+from louver.measure.report.table import Result, Table, folded, right
 from louver.measure.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.measure.tune_run import Task
 from louver.runtime.device import require_device

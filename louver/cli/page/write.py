@@ -13,7 +13,7 @@ from louver.cli.commands.kernel_levels import reason
 from louver.cli.page.levels import Level, Levels
 from louver.cli.page.source import line_of
 from louver.compile.compiled import CompiledProduct, CompiledTiles
-from louver.measure.report.text import shown
+from louver.measure.report.table import shown
 from louver.ptx.sass import count_products, opcodes
 
 

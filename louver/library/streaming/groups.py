@@ -7,10 +7,21 @@ from dataclasses import dataclass
 
 from louver.formats.codes import CODE_PARTS, FILLER
 from louver.isa.scalar import Binary
-from louver.library.streaming.count import Bit, at_least, digits, exactly, holds
 from louver.library.streaming.lanes import Byte, Lanes, assemble
 from louver.library.streaming.record import Streaming
-from louver.library.streaming.select import first, largest, marked, pick, slots, spared
+from louver.library.streaming.select import (
+    Bit,
+    at_least,
+    digits,
+    exactly,
+    first,
+    holds,
+    largest,
+    marked,
+    pick,
+    slots,
+    spared,
+)
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 

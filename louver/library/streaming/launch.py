@@ -17,7 +17,7 @@ from louver.runtime.driver import is_capturing
 from louver.runtime.module import ArgumentPack, LoadedKernel
 
 if TYPE_CHECKING:
-    from louver.library.streaming.base import Record
+    from louver.library.streaming.place import Record
     from louver.ptx.module import Kernel
 
 MOST_CTAS = 65_535
@@ -118,6 +118,6 @@ def _ready() -> dict[tuple[int, Record], LoadedKernel]:
 
 @functools.cache
 def _parameter_types(record: Record) -> dict[str, Any]:
-    from louver.library.streaming.base import parameters
+    from louver.library.streaming.place import parameters
 
     return {param.name: param.type for param in parameters(record)}

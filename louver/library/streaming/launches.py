@@ -16,9 +16,9 @@ from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_method, check_transposable
 from louver.formats.rows import normal_axis
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.fragments import ROWS
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
@@ -40,7 +40,7 @@ from louver.library.streaming.windows.record import WORD_BYTES, Windowed
 from louver.runtime.arrays import ArrayView, overlaps
 
 if TYPE_CHECKING:
-    from louver.library.streaming.base import Record
+    from louver.library.streaming.place import Record
 
 COUNTER_BYTES = 16
 """Bytes of the counters of all kinds except `check`: two numbers of 64 bits."""

@@ -1,7 +1,6 @@
 """`louver bench serve`: the products of a layer as a server calls them, at the numbers of tokens that vLLM captures."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from torch import Tensor, nn
 from louver.library.execute import schedule_for
 from louver.library.prepare import Preparation
 from louver.library.tile_shapes import column_class
-from louver.measure.budget import Budget, spread_out
 from louver.measure.launches import compile_all
 from louver.measure.model.run import pruned_stack
+from louver.measure.model.sides import PROTOCOL as TIMES
 from louver.measure.model.sides import Kept, Run
 from louver.measure.model.stack import SHAPES, Stack, activated, join_by_hand_
-from louver.measure.model.turns import PROTOCOL as TIMES
+from louver.measure.protocol import Budget, spread_out
 from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3
 from louver.measure.report.serve import CASES, LAYER, OVER
 from louver.runtime.device import device

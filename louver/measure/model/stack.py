@@ -1,7 +1,6 @@
 """Blocks with the shapes of published models, and their best dense forms: joined by hand, in bf16 and e4m3."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 # pyright: reportUntypedFunctionDecorator=false, reportPrivateUsage=false
 
 from __future__ import annotations

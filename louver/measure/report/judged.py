@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from louver.advice.formats import Format
 from louver.advice.product import ELSEWHERE
-from louver.advice.rates import Known, known
-from louver.advice.times import predicted
+from louver.advice.rates import Known, known, predicted
 from louver.measure.report.header import read_record
 from louver.measure.report.table import Table, folded, number, right
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from louver.measure.report.table import NAME, Column, Table
-from louver.models.layer_row import LayerRow
+from louver.models.steps import LayerRow
 
 HEADINGS = ("tensor", "shape", "type", "dense", "stored", "ratio", "error")
 

@@ -20,15 +20,14 @@ def draw(record: Path, picture: Path) -> Path:
 
     Raises ValueError with the broken rule and ModuleNotFoundError without Matplotlib.
     """
-    from louver.measure.report.accuracy_plot import plot_accuracy
-    from louver.measure.report.advice_plot import plot_advice
-    from louver.measure.report.gemm_plot import plot_gemm
-    from louver.measure.report.kernels_plot import plot_kernels
-    from louver.measure.report.ladder_plot import plot_ladder
-    from louver.measure.report.model_plot import plot_model
-    from louver.measure.report.nm_plot import plot_nm, plot_nm_ladder
-    from louver.measure.report.serve_plot import plot_serve
-    from louver.measure.report.tokens_plot import over_tokens, plot_tokens
+    from louver.measure.report.accuracy import plot_accuracy
+    from louver.measure.report.advice import plot_advice
+    from louver.measure.report.gemm_plot import over_tokens, plot_gemm, plot_tokens
+    from louver.measure.report.kernels import plot_kernels
+    from louver.measure.report.ladder import plot_ladder
+    from louver.measure.report.model import plot_model
+    from louver.measure.report.nm import plot_nm, plot_nm_ladder
+    from louver.measure.report.serve import plot_serve
 
     match _kind(record):
         case "accuracy":

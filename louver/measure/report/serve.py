@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, head, titles, write
 from louver.measure.report.header import Header, header_of, read_record
 from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3, ModelRow, row_of, speedups
 from louver.measure.report.table import Column, Table, number, right
@@ -98,3 +99,40 @@ def serve_tables(rows: Sequence[ModelRow], facts: Mapping[str, Any], device: str
         *ended,
         *reasons,
     ]
+
+
+WIDTH, HEIGHT = 10.0, 4.6
+HEAD, FOOT = 0.55, 1.0
+"""Inches above and below the panels."""
+
+FOOT_COLUMNS = 190
+STYLES: Final[Mapping[str, str]] = dict(zip(CASES, ("-", "--", "-.", ":", "-"), strict=True))
+
+
+def plot_serve(record: ServeRecord, path: Path) -> Path:
+    """Ratios by tokens. Returns `path`. Raises ValueError without a ratio and ModuleNotFoundError without Matplotlib."""
+    found = ratios(record.rows)
+    if not found:
+        raise ValueError("a plot of served products needs a dense and a sparse time, got none")
+    sides = list(dict.fromkeys(each.side for each in found))
+    made = figure(WIDTH, HEIGHT)
+    head(made, "A layer's 2:4 products under CUDA graphs", 1 - 0.5 * HEAD / HEIGHT)
+    grid = made.subplots(1, len(sides), squeeze=False, sharey=True)[0]
+    for side, axes in zip(sides, grid, strict=True):
+        mine = {each.case: each for each in found if each.side == side}
+        for case in (case for case in CASES if case in mine):
+            whole = case == LAYER
+            style = {"color": COLORS["ours"] if whole else INK, "linewidth": 2.2 if whole else 1.0}
+            style |= {"marker": "o", "markersize": 4} if whole else {}
+            label = f"{case}, mean {mine[case].mean:.2f}"
+            axes.plot(*zip(*mine[case].found, strict=True), STYLES[case], label=label, **style)
+        axes.axhline(1, color=INK, linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel("tokens", fontsize=8, color=INK)
+        clean(axes, grid="both")
+        titles(axes, side, f"× {side.replace('sparse', 'dense')}")
+        axes.legend(frameon=False, fontsize=7)
+    foot(made, record.foot, FOOT_COLUMNS, FOOT / HEIGHT)
+    made.tight_layout(rect=(0, FOOT / HEIGHT, 1, 1 - HEAD / HEIGHT))
+    return write(made, path)

@@ -1,13 +1,71 @@
-"""The layout of all tables: columns if they fit, else one record for each row."""
+"""The layout of all tables: columns if they fit, else one record for each row. All text of a command passes `shown`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
-from louver.measure.report.text import cells, fold, shown
+_PLAIN = str.maketrans(
+    {"×": "x", "–": "-", "µ": "u", "→": "->", "…": "...", "Δ": "change", "±": "+-", "─": "-", "·": "*"}
+)
+"""Replacements for characters of the tables that encodings such as ASCII do not have."""
+
+
+def shown(text: str, encoding: str = "utf-8", keep: str = "") -> str:
+    r"""The text without characters that control a terminal, in characters of `encoding`.
+
+    Unprintable characters become escapes such as `\x1b`: control characters, line ends, marks that change the direction
+    of text, lone surrogates. keep: unprintable characters that stay.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def cells(text: str) -> int:
+    """Columns of a terminal for text from `shown`."""
+    # Below U+0300, the combining marks, every printable character has one cell.
+    return len(text) if text.isascii() or max(text) < "\u0300" else sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    return 0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def fold(text: str, width: int) -> Iterator[str]:
+    """Lines of at most `width` cells, split at spaces. A longer word is split after one of "./_-,", or anywhere."""
+    if cells(text) <= width:
+        yield text
+        return
+    start = 0
+    while (end := _fitting(text, start, width)) < len(text):
+        space = text.rfind(" ", start + 1, end + 1)
+        if space < 0:
+            end = max(text.rfind(mark, start, end) + 1 for mark in "./_-,") or end
+        yield text[start:end] if space < 0 else text[start:space]
+        start = end if space < 0 else space + 1
+    if start < len(text):
+        yield text[start:]
+
+
+def _fitting(text: str, start: int, width: int) -> int:
+    """The end of the characters from `start` that fit, at least one character."""
+    used = 0
+    for index in range(start, len(text)):
+        used += _cells(text[index])
+        if used > width:
+            return max(index, start + 1)
+    return len(text)
+
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -140,3 +198,38 @@ def paragraph(text: str, width: int | None = None, encoding: str = "utf-8") -> I
     """Text in lines of at most `width` cells."""
     line = shown(text, encoding)
     yield from [line] if width is None else fold(line, width)
+
+
+SCHEMA = 1
+"""The version of every JSON document that a command prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """kind: the command. data: JSON values by the keys of docs/json.md. shown: the same as text. ok: all checks passed."""
+
+    kind: str
+    data: Mapping[str, Any]
+    shown: Sequence[Table | str]
+    ok: bool = True
+
+    def json(self) -> str:
+        """One JSON document in ASCII. Infinity and NaN become null, because JSON does not have them."""
+        document = json.dumps(_finite({"schema": SCHEMA, "kind": self.kind, **self.data}), indent=1)
+        # JSON escapes all other control characters.
+        return document.replace("\x7f", "\\u007f")
+
+    def lines(self, width: int | None = None, encoding: str = "utf-8") -> Iterator[str]:
+        """The text in lines of at most `width` cells; None: of any length. An empty line ends a table."""
+        for index, part in enumerate(self.shown):
+            if index and isinstance(self.shown[index - 1], Table):
+                yield ""
+            yield from paragraph(part, width, encoding) if isinstance(part, str) else part.lines(width, encoding)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in cast("Sequence[object]", value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

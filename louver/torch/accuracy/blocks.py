@@ -1,6 +1,5 @@
 """The blocks of a model that run one after the other: which they are, what each is given, and how one runs alone."""
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

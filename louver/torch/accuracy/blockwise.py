@@ -1,7 +1,6 @@
 """Distillation block by block: each pruned block, on the pruned model's stream, against the dense block on its own."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from louver.torch.accuracy.blocks import Resident, find_chains, outputs, run, stream
 from louver.torch.accuracy.course import Options
 from louver.torch.accuracy.distill_report import Distillation, Point, Shown
-from louver.torch.accuracy.saved import Saved
+from louver.torch.accuracy.loop import Saved
 from louver.torch.accuracy.streams import Streams, batches
 from louver.torch.accuracy.text import evaluating
 from louver.torch.accuracy.trained import Trained

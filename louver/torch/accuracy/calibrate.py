@@ -1,8 +1,5 @@
 """Calibrated pruning of a model: which weights, by which text, chain of blocks after chain of blocks."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import hashlib

@@ -1,8 +1,5 @@
 """Statistics of the inputs of weights that are pruned together."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
@@ -13,8 +10,7 @@ from torch import Tensor, nn
 
 from louver.torch.accuracy.moments import Moments
 from louver.torch.accuracy.products import Trace
-from louver.torch.accuracy.streams import Streams
-from louver.torch.accuracy.watch import UnpairedError, Watch
+from louver.torch.accuracy.streams import Streams, UnpairedError, Watch
 
 
 @dataclass(frozen=True, slots=True)

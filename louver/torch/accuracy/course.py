@@ -1,8 +1,5 @@
 """The course of a distillation: its options, when it ends, the learning rate on the way, and the order of the text."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math

@@ -4,7 +4,6 @@ PyTorch shows each function that a model calls (`TorchFunctionMode`). The attent
 over the kept keys and values, so the model needs no cache of its own, and no shape changes from step to step.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`distill_`: train a pruned model's kept values, norms and biases to predict as the dense model does."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -20,9 +19,8 @@ from louver.torch.accuracy.blockwise import BlockRun
 from louver.torch.accuracy.course import Options, default_rate, windows
 from louver.torch.accuracy.distill_report import Distillation, Point, Shown
 from louver.torch.accuracy.faster import Swapped
-from louver.torch.accuracy.loop import Run
+from louver.torch.accuracy.loop import Run, Saved, fingerprint
 from louver.torch.accuracy.moving import start
-from louver.torch.accuracy.saved import Saved, fingerprint
 from louver.torch.accuracy.scores import apart, head_of, logits_of
 from louver.torch.accuracy.text import device_of, evaluating, generate_tokens
 from louver.torch.accuracy.trained import PRUNED, Trained, trained_parameters, zero_masks

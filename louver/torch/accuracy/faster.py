@@ -1,8 +1,5 @@
 """Pruned layers that train sparse while a model is distilled: those whose steps are faster so, measured on the GPU."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
+from louver.torch.accuracy.loop import Saved
 from louver.torch.accuracy.masks import kept_pattern
-from louver.torch.accuracy.saved import Saved
 from louver.torch.gain import measure_training
 from louver.torch.layers import Layer, is_turned, linear_layers
 from louver.torch.linear import SparseLinear

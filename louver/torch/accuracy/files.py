@@ -1,8 +1,5 @@
 """`prune_folder`: calibrated pruning of a model in a folder of Transformers, block by block, to another folder."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import functools
@@ -20,25 +17,22 @@ from torch import Tensor
 from louver.formats.checkpoint import Checkpoint, listed, open_checkpoint
 from louver.formats.regular import Target
 from louver.models.analyze import analyze
-from louver.models.given import Given, found
 from louver.models.output import Output, output_of
-from louver.models.pruning import PruneOptions, prune_plan
+from louver.models.pruning import Given, PruneOptions, found, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
 from louver.models.workers import HERE, Workers, workers_of
 from louver.torch.accuracy.calibrate import Options, calibrate, split
 from louver.torch.accuracy.distill_report import Distillation
-from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.passes import Site, identity_of
 from louver.torch.accuracy.prune import OWN_LENGTH, OWN_ROWS, checked_texts, own_text
 from louver.torch.accuracy.spread import SpreadStreams, place_of
-from louver.torch.accuracy.streamed import evaluate_folder
 from louver.torch.accuracy.streams import Streams
 from louver.torch.accuracy.text import Evaluation
 from louver.torch.accuracy.texts import read_tokens
-from louver.torch.accuracy.written import Written
+from louver.torch.accuracy.written import Written, distill_folder, evaluate_folder
 from louver.torch.layers import linear_layers
 from louver.torch.report import Report
 

@@ -24,10 +24,10 @@ from louver.formats.torch_tensors import of_host
 from louver.models.evidence import running
 from louver.models.evidence.config import NAME, read_config
 from louver.models.evidence.found import is_float, is_fp8
-from louver.models.given import Given
+from louver.models.pruning import Given
 from louver.models.roles import ModelFacts
 from louver.models.scaled import Factors, numbers
-from louver.models.source import Source
+from louver.models.steps import Source
 from louver.torch.accuracy.blocks import Chain, find_chains
 from louver.torch.accuracy.rounded import rounded
 

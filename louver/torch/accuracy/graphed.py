@@ -3,9 +3,6 @@
 A block of a small model takes the host longer than the GPU. Replays of graphs take it a few microseconds.
 """
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

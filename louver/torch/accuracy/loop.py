@@ -1,14 +1,16 @@
 """The loop of a distillation: steps that do not wait for the device, a look at the loss now and then, and its state."""
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -17,10 +19,50 @@ from torch import Tensor
 from louver.torch.accuracy.course import Options, Order
 from louver.torch.accuracy.distill_report import Distillation, Point, Shown
 from louver.torch.accuracy.graphed import Body, graph
-from louver.torch.accuracy.saved import Saved
 from louver.torch.accuracy.scores import Head, divergence, reduce_scores
 from louver.torch.accuracy.trained import Trained
 from louver.torch.accuracy.working import DenseStates, compile_blocks, uncompile
+
+
+def fingerprint(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """A hash of names, types, shapes and values of tensors."""
+    found = hashlib.sha256()
+    for name, tensor in tensors:
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
+    return found.hexdigest()
+
+
+class Saved:
+    """The state of a run in a folder. key: what must be equal for the run to go on, by name."""
+
+    def __init__(self, folder: str | os.PathLike[str], name: str, key: Mapping[str, Any]) -> None:
+        self._path = Path(folder) / f"{name}.pt"
+        self._key = dict(key)
+
+    def load(self) -> dict[str, Any] | None:
+        """What was saved last; None if nothing was. Raises ValueError if it is of another run."""
+        if not self._path.exists():
+            return None
+        saved = torch.load(self._path, map_location="cpu", weights_only=True)
+        other = [name for name, value in self._key.items() if saved["key"].get(name) != value]
+        if other:
+            raise ValueError(
+                f"resume={str(self._path.parent)!r} goes on with a run of the same model, data and options, got other "
+                f"{', '.join(other)}: give another folder, or delete {self._path.name} in it"
+            )
+        return saved["state"]
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace what was saved."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        part = self._path.with_suffix(f".{os.getpid()}.part")
+        try:
+            torch.save({"key": self._key, "state": dict(state)}, part)
+            os.replace(part, self._path)
+        finally:
+            part.unlink(missing_ok=True)
+
 
 LOOK: Final = 20
 """Steps from one look at the loss to the next. A look waits for the device."""

@@ -1,8 +1,5 @@
 """Which elements a pattern keeps, by what each is worth."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +29,7 @@ def keep(score: Tensor, pattern: Pattern, *, transposable: bool = False) -> Tens
 
     score: floating [R, K] without NaN, what keeping each element is worth; a vector is worth the sum of its elements.
     transposable: the mask keeps 2:4 along the rows too. Each 4 × 4 block then takes the one of its 90 masks whose
-        elements are worth most together (`louver.formats.transposable`).
+        elements are worth most together (`louver.formats.select`).
     Returns bool [R, K], on the same device. Ties go to the lowest index.
 
     For a score of w² the choice is that of `louver.prune(w, pattern)`, except between vectors whose norms differ by

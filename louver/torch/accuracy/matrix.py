@@ -1,8 +1,5 @@
 """One matrix: a method, its refinements, and the error of the result."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math
@@ -16,9 +13,18 @@ from torch import Tensor
 from louver.formats.given import check_switch
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_transposable
-from louver.torch.accuracy.methods import Damped, admm, damped_gram, magnitude, sparsegpt, wanda
+from louver.torch.accuracy.methods import (
+    Damped,
+    admm,
+    check_swaps,
+    damped_gram,
+    magnitude,
+    reconstruct,
+    sparsegpt,
+    swaps,
+    wanda,
+)
 from louver.torch.accuracy.moments import Moments, products
-from louver.torch.accuracy.refine import check_swaps, reconstruct, swaps
 
 METHODS: Final = ("magnitude", "wanda", "sparsegpt", "admm")
 

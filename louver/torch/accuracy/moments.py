@@ -1,6 +1,5 @@
 """Second moments of a layer's inputs: what calibration tells about a weight."""
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

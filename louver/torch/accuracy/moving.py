@@ -1,8 +1,5 @@
 """Masks that move while values train: which may, where they start, and where they go."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.torch.accuracy.masks import keep, keeps, kept_pattern
 from louver.torch.accuracy.scores import logits_of
 from louver.torch.layers import is_turned, linear_layers

@@ -1,8 +1,5 @@
 """The tasks of a calibrated run by many processes: one block on one batch. Activations and sums pass by files."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import functools
@@ -24,7 +21,7 @@ from louver.models.workers import Needs, WorkersError
 from louver.torch.accuracy.blocks import moved, outputs, run
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.stored import Stored, store
-from louver.torch.accuracy.watch import Key, UnpairedError, Watch
+from louver.torch.accuracy.streams import Key, UnpairedError, Watch
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ PyTorch shows each function that a module calls (`TorchFunctionMode`). A product
 weight, so that layers, matrices in a stack of experts, and views of both are found alike.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a walk has finished, in a folder: a run that was killed goes on behind its last finished block."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Changed weights in a checkpoint's own types: what is stored for them, and the numbers that it stands for."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 

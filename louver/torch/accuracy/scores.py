@@ -4,7 +4,6 @@ A head of 50,000 tokens makes more numbers than all blocks before it. So its sco
 states, wherever all of them would be held at once.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

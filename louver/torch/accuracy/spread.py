@@ -1,8 +1,5 @@
 """Activations between two blocks in files, and blocks that run on them by many processes. The sums are those of one."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import secrets
@@ -22,8 +19,7 @@ from louver.torch.accuracy.blocks import Blocks, Call, Chain
 from louver.torch.accuracy.moments import Moments
 from louver.torch.accuracy.passes import AdvanceBatch, CollectBatch, Fit, Site, stored_leaves
 from louver.torch.accuracy.stored import Stored, store
-from louver.torch.accuracy.streams import Batch, Streams
-from louver.torch.accuracy.watch import Key, UnpairedError, Watch
+from louver.torch.accuracy.streams import Batch, Key, Streams, UnpairedError, Watch
 
 T = TypeVar("T")
 

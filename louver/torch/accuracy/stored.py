@@ -1,8 +1,5 @@
 """Tensors in files that all machines of a run see: what passes between its processes, with checksums."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import secrets

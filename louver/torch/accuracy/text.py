@@ -1,6 +1,5 @@
 """Text from a model itself, and how well a model predicts text: perplexity, and divergence from a dense model."""
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ The model multiplies by its own parameters, perhaps in 16 bits. Each step adds u
 changes. Nothing here waits for the device.
 """
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """The walk: prune block after block, each by what it is given once the blocks before it are pruned."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import time

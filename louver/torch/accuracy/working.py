@@ -1,7 +1,6 @@
 """The copies of models that a distillation runs: in its element type, on its device, with compiled blocks."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ plan = {"layers.*.mlp.up_proj": ColwiseParallel(), "layers.*.mlp.down_proj": Row
 parallelize_module(model, mesh, plan)
 """
 
-from louver.torch.parallel.experts import ExpertParallel
 from louver.torch.parallel.loading import load_
-from louver.torch.parallel.styles import ColwiseParallel, RowwiseParallel
+from louver.torch.parallel.styles import ColwiseParallel, ExpertParallel, RowwiseParallel
 
 __all__ = ["ColwiseParallel", "ExpertParallel", "RowwiseParallel", "load_"]

@@ -1,8 +1,5 @@
 """How a layer on several ranks takes its input and gives its output. Collectives, and their gradients, are DTensor's."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

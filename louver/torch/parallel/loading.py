@@ -4,7 +4,6 @@ Rows lie one after the other in a file, so a part of them is one range of bytes.
 row. A sparse weight is read from Louver's arrays, or from a dense weight with zeros, of which each rank compresses its part.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportPrivateUsage=false
 

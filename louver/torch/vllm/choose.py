@@ -1,8 +1,5 @@
 """Decides which weights of a served model become sparse, and makes them. Knows nothing of vLLM."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

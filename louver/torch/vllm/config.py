@@ -23,7 +23,7 @@ from louver.torch.linear import SparseWeight
 from louver.torch.ready import prepare_weight
 from louver.torch.report import Report, Row
 from louver.torch.vllm.choose import ROUNDED, Chooser, Options
-from louver.torch.vllm.stored import Stored, of_files, of_layers
+from louver.torch.vllm.stream import Stored, of_files, of_layers
 
 # Their types are not known without vLLM, which checks of Louver do not need.
 _quantization: Any = import_module("vllm.model_executor.layers.quantization")

@@ -3,7 +3,6 @@
 vLLM multiplies by both projections in one layer, and applies the activation in another one.
 """
 
-# PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations

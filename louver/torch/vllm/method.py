@@ -1,7 +1,6 @@
 """The linear method of vLLM's layers: vLLM loads dense weights, Louver compresses what it has loaded."""
 
-# PyTorch's stubs leave many types unknown.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
 # pyright: reportUntypedBaseClass=false, reportUntypedClassDecorator=false
 
 from __future__ import annotations

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 import louver
-from louver.advice.formats import DEFAULT, Format
-from louver.advice.kernel import LIMITS, kernel_of
-from louver.advice.losses import Losses, losses
+from louver.advice.formats import DEFAULT, Format, Losses, losses
 from louver.advice.product import compare, device_named
-from louver.advice.rates import Fitted, Known, Recorded, Residuals, known
-from louver.advice.times import Time, predicted
+from louver.advice.rates import LIMITS, Fitted, Known, Recorded, Residuals, Time, kernel_of, known, predicted
 from louver.library.times import H200
 
 NAME = "NVIDIA H200"

@@ -11,7 +11,7 @@ import pytest
 from louver.compile.signature import BoxParameter
 from louver.ir.polynomial import Numbers
 from louver.isa.tensormap import TensorMap
-from louver.library.boxes import Held, tensor_map
+from louver.library.rows import Held, tensor_map
 from support import read_boxes
 from support.random_access import TILES, Launch, Operand, random_access, written
 from support.random_epilogue import Writer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from louver.cli.commands.compile_ir import ir_source
+from louver.cli.commands.compile_kernel import ir_source
 from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import TARGETS, target
 from louver.ptx.assembler import ptxas_version

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from louver.cli import app
-from louver.cli.commands.compile_ir import ir_source
+from louver.cli.commands.compile_kernel import ir_source
 from louver.cli.page.levels import Levels, Recorder, levels_of
 from louver.cli.page.source import user_lines
 from louver.cli.page.write import page_text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.cli.commands import demo, demo_products
+from louver.cli.commands import demo
 
 if TYPE_CHECKING:
     from support.command_line import Cli
@@ -51,7 +51,7 @@ def test_a_wrong_product_is_found_and_fails(
         y[-1, -1] += 0.5
         return y
 
-    monkeypatch.setattr(demo_products.louver, "linear", wrong)
+    monkeypatch.setattr(demo.louver, "linear", wrong)
     result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out")
     assert result.exit_code == 1
     closing = "Out of bounds, which is a bug: encoder.0.dense.weight, encoder.0.query.weight."
@@ -95,12 +95,12 @@ def test_the_packaged_weights_are_found_without_importing_the_package() -> None:
 def test_biases_go_with_their_weights(rng: np.random.Generator) -> None:
     sparse = louver.compress(louver.prune(rng.standard_normal((6, 8)).astype(np.float16), "2:4"), "2:4")
     bias = rng.standard_normal(6).astype(np.float32)
-    found = demo_products.bias_of("a.weight", {"a.bias": bias}, sparse)
+    found = demo.bias_of("a.weight", {"a.bias": bias}, sparse)
     assert found is not None and found.dtype == np.float16
     np.testing.assert_array_equal(found, bias.astype(np.float16))
-    assert demo_products.bias_of("a.weight", {"a.bias": bias[:5]}, sparse) is None
-    assert demo_products.bias_of("a.weight", {"b.bias": bias}, sparse) is None
-    assert demo_products.bias_of("a", {"a": bias}, sparse) is None
+    assert demo.bias_of("a.weight", {"a.bias": bias[:5]}, sparse) is None
+    assert demo.bias_of("a.weight", {"b.bias": bias}, sparse) is None
+    assert demo.bias_of("a", {"a": bias}, sparse) is None
 
 
 @pytest.mark.parametrize("found", [None, "/somewhere/louver"])

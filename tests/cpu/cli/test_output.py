@@ -22,7 +22,7 @@ import pytest
 import louver
 from louver.cli import app
 from louver.measure import machine
-from louver.measure.report.text import cells
+from louver.measure.report.table import cells
 from louver.runtime.device import NoDevice
 
 if TYPE_CHECKING:

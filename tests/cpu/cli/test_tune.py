@@ -14,9 +14,8 @@ from louver.frontend.problem import Problem
 from louver.library.tuned import keep, read_table, tables
 from louver.library.tuned_entry import Entry, place_of
 from louver.measure import machine
-from louver.measure.tune import Tuned
+from louver.measure.tune import Found, Tuned
 from louver.measure.tune_run import Task
-from louver.measure.tune_search import Found
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import source_hash
 from louver.runtime.device import Device, NoDevice

@@ -25,7 +25,7 @@ from louver.library.configure import choose
 from louver.library.tile_shapes import TILE_N
 from louver.library.tuned import tables
 from louver.library.tuned_entry import problem_of
-from louver.measure.tune_search import neighbours
+from louver.measure.tune import neighbours
 from louver.ptx.printer import print_module
 from support.protocol import add, assigned, drop, found, refuses, set_number
 from support.work import calls

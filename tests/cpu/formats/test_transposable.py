@@ -10,7 +10,7 @@ import pytest
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.formats.transposable import INFINITE, PAIRS, SCALE, best, number
+from louver.formats.select import INFINITE, PAIRS, SCALE, best, number
 from support.sparse import SPARSE_TYPES, bits_of, random_bits, same_bits
 
 MASKS = [

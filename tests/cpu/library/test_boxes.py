@@ -8,7 +8,7 @@ import pytest
 
 from louver.compile.signature import BoxParameter
 from louver.isa.tensormap import TensorMap
-from louver.library.boxes import Held, RecentMaps, tensor_map
+from louver.library.rows import Held, RecentMaps, tensor_map
 from support.sizes import sizes
 
 BOX = BoxParameter("x_box", "x", "address", 2, sizes("K", None), sizes("S"), (64, 32), 128)
@@ -74,7 +74,7 @@ def test_a_tail_has_the_rows_that_whole_boxes_leave(n: int, rows: int) -> None:
     assert tensor_map(tail, held, {"K": 48, "S": 64, "N": n}).box == (64, rows)
     kept = RecentMaps()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("louver.library.boxes.encode", lambda found: found)
+        patch.setattr("louver.library.rows.encode", lambda found: found)
         found = [kept(tail, Held(4096, 2 * 64 * 128), {"K": 48, "S": 64, "N": each}) for each in (n, 128, n)]
     assert [each.box for each in found] == [(64, rows), (64, 32), (64, rows)]
 

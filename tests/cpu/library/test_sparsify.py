@@ -17,9 +17,9 @@ import pytest
 import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
-from louver.library.converted import ROWS, sparsified
 from louver.library.forms import Form, Metadata, TileMetadata, Values
 from louver.library.host import DenseWeight
+from louver.library.sparsify import ROWS, sparsified
 from louver.library.state import TensorState
 from louver.library.streaming.record import LEAST_SCALE
 from louver.runtime.arrays import view

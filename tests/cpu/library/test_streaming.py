@@ -15,7 +15,6 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import row_pitch
 from louver.isa.targets import FP8
-from louver.library.streaming.base import Record
 from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.launch import Launch, build
 from louver.library.streaming.launches import (
@@ -27,6 +26,7 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
+from louver.library.streaming.place import Record
 from louver.library.streaming.record import Access, Layout, ScaledRows, Streaming
 from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed

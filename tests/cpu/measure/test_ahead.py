@@ -13,8 +13,8 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import lifted_pattern
 from louver.library import host
 from louver.library.compiled import loaded_keys, product_key
-from louver.measure import ahead
-from louver.measure.ahead import compile_ahead, kernels_of
+from louver.measure import launches
+from louver.measure.launches import compile_ahead, kernels_of
 from louver.measure.problems import GemmProblem
 from louver.runtime import device
 from louver.runtime.cache import KernelCache
@@ -62,7 +62,7 @@ def test_nothing_else_is_loaded(gpu: FakeGpu, torch: FakeTorch, problem: GemmPro
 
 def test_each_kernel_is_compiled_once(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(ahead, "compile_all", lambda wanted, name: seen.append((list(wanted), name)) or {})
+    monkeypatch.setattr(launches, "compile_all", lambda wanted, name: seen.append((list(wanted), name)) or {})
     place = device.device(0)
     assert compile_ahead([PROBLEMS[0], PROBLEMS[0]], place) == 3
     assert seen == [(list(kernels_of(PROBLEMS[0], place)), "sm_90a")]

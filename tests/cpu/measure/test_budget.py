@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from louver.measure.budget import FINISH_SECONDS, Budget, spread_out
+from louver.measure.protocol import FINISH_SECONDS, Budget, spread_out
 
 
 class Clock:

@@ -16,10 +16,9 @@ from louver.cli.commands.bench import bench_gemm, problems
 from louver.compile.plan.schedule import Schedule
 from louver.measure.host import HostTime, HostTimes
 from louver.measure.measurement import Measurement
-from louver.measure.problems import GemmProblem
+from louver.measure.problems import SUSTAINED, GemmProblem
 from louver.measure.report.gemm import GemmRow
 from louver.measure.schedules import Rung
-from louver.measure.suites import SUSTAINED
 from louver.measure.sustained import Sustained
 
 WANTED = [GemmProblem(*SUSTAINED[0], "f16"), GemmProblem(64, 32, 64, "f16"), GemmProblem(64, 32, 64, "s8", "s32")]

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from louver.measure.continued import read_continued
 from louver.measure.measurement import Measurement
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import SHORT, Protocol
-from louver.measure.record import gemm_record, write_record
+from louver.measure.record import gemm_record, read_continued, write_record
 from louver.measure.report.gemm import GemmRow
 
 WANTED = [GemmProblem(64, 32, 64, "s8", out) for out in ("f16", "s32")]

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from louver.advice.formats import Format
-from louver.advice.rates import known
-from louver.advice.times import Time, predicted
-from louver.measure import formats as measuring
+from louver.advice.rates import Time, known, predicted
+from louver.measure import advise as measuring
 from louver.measure.report.judged import CHOICES, Pair, judged, judged_record, pairs_of, recorded_pairs
 
 SPARSE, BYTES = Format("f16", "2:4"), Format("e4m3")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from louver.cli.commands import ladder as command
+from louver.cli.commands import bench as command
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem

@@ -20,9 +20,20 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.isa.targets import SM_90A
 from louver.library.request import default_layout, problem
-from louver.measure import nm_ladder as ladder
-from louver.measure.nm import FEW_TOKENS, KINDS, TOKENS, WEIGHTS, flop_per_byte, patterns, problem_of
-from louver.measure.nm_ladder import CASES, VERSIONS, candidates, ladder_patterns
+from louver.measure import nm as ladder
+from louver.measure.nm import (
+    CASES,
+    FEW_TOKENS,
+    KINDS,
+    TOKENS,
+    VERSIONS,
+    WEIGHTS,
+    candidates,
+    flop_per_byte,
+    ladder_patterns,
+    patterns,
+    problem_of,
+)
 from louver.measure.report.nm import nm_table, read_nm
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device

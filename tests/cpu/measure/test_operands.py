@@ -13,11 +13,9 @@ import pytest
 import louver
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import lifted_pattern
-from louver.measure import verify as verifying
-from louver.measure.float64 import in_f16_range, reference_of
-from louver.measure.operands import INT8_MOST, make_operands, pruned
+from louver.measure import operands as verifying
+from louver.measure.operands import INT8_MOST, in_f16_range, make_operands, pruned, reference_of, verify
 from louver.measure.problems import GemmProblem
-from louver.measure.verify import verify
 from louver.runtime.arrays import view
 from louver.runtime.cache import KernelCache
 from support.fake_gpu import FakeTorch, Tensor, recording

@@ -4,8 +4,7 @@ import pytest
 
 from louver.cli.commands.bench import problems
 from louver.measure.host import problems as host_problems
-from louver.measure.problems import GemmProblem, parse_dtypes, parse_shapes
-from louver.measure.suites import PUBLISHED, SUITES, SUSTAINED
+from louver.measure.problems import PUBLISHED, SUITES, SUSTAINED, GemmProblem, parse_dtypes, parse_shapes
 
 
 def test_the_compressed_weight_is_nine_sixteenths_of_a_dense_one() -> None:

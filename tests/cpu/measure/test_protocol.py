@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from louver.measure.graph import Graph, capture
 from louver.measure.protocol import SHORT, Protocol, interleave, median, spread
+from louver.measure.sustained import Graph, capture
 
 
 def test_interleaving_takes_turns_and_pauses_before_each_burst() -> None:

@@ -10,12 +10,10 @@ import pytest
 from louver.cli.commands.bench import gemm_tables, host_table, n_major_table, picture, progress_line, sustained_table
 from louver.measure.gemm import pick_winners
 from louver.measure.host import HostTime, HostTimes
-from louver.measure.measurement import Measurement
-from louver.measure.n_major import NMajor
+from louver.measure.measurement import Measurement, NMajor
 from louver.measure.protocol import Protocol
 from louver.measure.record import gemm_record, host_record, write_record
-from louver.measure.report.gemm import GemmRow, read_gemm
-from louver.measure.report.gemm_table import gemm_table, mean_factor
+from louver.measure.report.gemm import GemmRow, gemm_table, mean_factor, read_gemm
 from louver.measure.report.table import Table
 from louver.measure.sustained import Sustained
 

@@ -23,9 +23,19 @@ from louver.library.tuned import decide
 from louver.library.tuned_entry import size_class
 from louver.measure import machine, tune, tune_run
 from louver.measure.machine import CannotMeasureError
-from louver.measure.tune import Tuned, classes_between, entry_of, tune_and_keep
+from louver.measure.tune import (
+    APART,
+    GAIN,
+    NUMBERS,
+    TILES,
+    Tuned,
+    classes_between,
+    entry_of,
+    neighbours,
+    search,
+    tune_and_keep,
+)
 from louver.measure.tune_run import Task, set_up
-from louver.measure.tune_search import APART, GAIN, NUMBERS, TILES, neighbours, search
 from louver.runtime.cache import KernelCache, KernelRecord
 from louver.runtime.device import Device, NoDevice
 

@@ -15,14 +15,13 @@ import pytest
 import louver
 import louver.models
 from louver.advice.formats import Format
-from louver.advice.rates import known
-from louver.advice.times import Time, time_of
+from louver.advice.rates import Time, known, time_of
 from louver.formats.pattern import Pattern
 from louver.formats.schema import BitmaskForm
 from louver.models.advising import Crossing
 from louver.models.kept import Kept, kept_by
 from louver.models.roles import TensorFacts
-from louver.models.source import Source
+from louver.models.steps import Source
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FORMATS = ("bf16", "bf16 2:4", "bf16 4:8@128")
@@ -100,7 +99,7 @@ def test_bits_of_any_places_hold_no_pattern(stored: int | None, held: dict[Patte
 def test_reading_ends_where_a_pattern_is_broken(tmp_path: Path, rng: np.random.Generator, monkeypatch: Any) -> None:
     """A weight whose last rows break the pattern is read to the end; one whose first rows do, is not."""
     monkeypatch.setattr("louver.formats.checkpoint.PIECE", 1 << 12)
-    monkeypatch.setattr("louver.models.regions.PIECE", 1 << 12)
+    monkeypatch.setattr("louver.models.steps.PIECE", 1 << 12)
     weight = louver.prune(rng.standard_normal((256, 128)).astype(np.float16), "2:4")
     late, early = weight.copy(), weight.copy()
     late[-1], early[0] = 1, 1

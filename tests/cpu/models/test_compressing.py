@@ -52,7 +52,7 @@ def raw(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("piece", [256, 1 << 22])
 def test_there_and_back(piece: int, cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("louver.formats.checkpoint.PIECE", piece)
-    monkeypatch.setattr("louver.models.regions.PIECE", piece)
+    monkeypatch.setattr("louver.models.steps.PIECE", piece)
     there, back = tmp_path / "there", tmp_path / "back"
     done = cli("compress", model, there, "--include", "*experts*", "--axis", "1", "--json")
     assert done.exit_code == 0, done.output
@@ -82,7 +82,7 @@ def test_other_patterns_and_axes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("louver.formats.checkpoint.PIECE", piece)
-    monkeypatch.setattr("louver.models.regions.PIECE", piece)
+    monkeypatch.setattr("louver.models.steps.PIECE", piece)
     weight = louver.prune(rng.standard_normal((35, 46)).astype(np.float16), pattern, axis=axis)
     louver.save(tmp_path / "in", {"0.proj.weight": weight, "0.proj.bias": rng.standard_normal(5)})
     arguments = ("--pattern", pattern, "--only", "0.proj.weight", "--axis", axis)

@@ -14,8 +14,7 @@ from louver.formats.checkpoint import Checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError
 from louver.models.analyze import analyze
-from louver.models.given import Given, found
-from louver.models.pruning import PruneOptions, prune_plan
+from louver.models.pruning import Given, PruneOptions, found, prune_plan
 from louver.models.rewrite import Plan, rewrite
 from louver.models.workers import HERE, Workers
 

@@ -82,7 +82,7 @@ def test_any_axis_is_pruned_as_in_memory(
 ) -> None:
     """In pieces that are smaller than a tensor and larger than it."""
     monkeypatch.setattr("louver.formats.checkpoint.PIECE", piece)
-    monkeypatch.setattr("louver.models.regions.PIECE", piece)
+    monkeypatch.setattr("louver.models.steps.PIECE", piece)
     weight = rng.standard_normal(shape).astype(np.float16)
     louver.save(tmp_path / "in", {"w": weight, "b": rng.standard_normal(7)})
     done = pruned(
@@ -113,7 +113,7 @@ def test_memory_does_not_grow_with_windows(
 ) -> None:
     for name in ("checkpoint.PIECE", "writer.PIECE", "rows.BLOCK"):
         monkeypatch.setattr(f"louver.formats.{name}", 1 << 17)
-    monkeypatch.setattr("louver.models.regions.PIECE", 1 << 17)
+    monkeypatch.setattr("louver.models.steps.PIECE", 1 << 17)
     monkeypatch.setattr("louver.models.steps.BLOCK", 1 << 17)
     peaks: list[int] = []
     for rows in (128, 2048):

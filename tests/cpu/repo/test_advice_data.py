@@ -12,7 +12,7 @@ import pytest
 from fit_advice import DATA, RECORDS, Row, conversion, fit, interval, losses, recorded, rows_of, text_of
 
 from louver.advice.formats import Format
-from louver.advice.kernel import kernel_of
+from louver.advice.rates import kernel_of
 from louver.library.times import H200
 
 STALE = "run python benchmarks/fit_advice.py"

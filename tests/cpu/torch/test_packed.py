@@ -13,9 +13,9 @@ torch: Any = pytest.importorskip("torch")
 
 import louver.torch  # noqa: E402
 from louver.isa.prepack import prepack, prepacked_shape  # noqa: E402
+from louver.torch.columns import is_packed, natural, packed, packed_form  # noqa: E402
 from louver.torch.joined import JoinedWeight, MemberRows  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402
-from louver.torch.packed import is_packed, natural, packed, packed_form  # noqa: E402
 from louver.torch.tokens import quantized_rows  # noqa: E402
 
 SIZES = [(64, 256), (64, 512), (130, 264), (1, 8), (200, 1000)]

@@ -230,7 +230,7 @@ def test_the_example_runs() -> None:
 
 def test_units_of_columns() -> None:
     from louver.formats.pattern import Pattern
-    from louver.torch.parallel.sharding import columns_unit
+    from louver.torch.parallel.styles import columns_unit
 
     kinds = [("2:4", torch.bfloat16), ("2:4", torch.float8_e4m3fn), ("2:4", torch.int8), ("1:2", torch.float32)]
     assert [columns_unit(Pattern.parse(text), dtype) for text, dtype in kinds] == [16, 32, 32, 8]

@@ -12,10 +12,12 @@ import louver.torch
 torch: Any = pytest.importorskip("torch")
 
 from louver.advice.formats import Format  # noqa: E402
-from louver.advice.rates import known  # noqa: E402
-from louver.advice.times import predicted  # noqa: E402
+from louver.advice.rates import (  # noqa: E402
+    known,
+    predicted,
+)
 from louver.formats.pattern import Pattern  # noqa: E402
-from louver.torch.accuracy.layer_times import LayerTimes  # noqa: E402
+from louver.torch.accuracy.allocate import LayerTimes  # noqa: E402
 from louver.torch.gain import predict  # noqa: E402
 
 NAME = "NVIDIA H200"

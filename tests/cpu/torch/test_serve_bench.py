@@ -15,9 +15,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from louver.cli.commands.model import bench_serve  # noqa: E402
 from louver.library import prepare  # noqa: E402
-from louver.measure.budget import Budget  # noqa: E402
 from louver.measure.model import serve, sides  # noqa: E402
 from louver.measure.model.stack import Shape, Stack  # noqa: E402
+from louver.measure.protocol import Budget  # noqa: E402
 from louver.measure.report.serve import CASES, LAYER, TOKENS  # noqa: E402
 from louver.runtime.device import Device  # noqa: E402
 

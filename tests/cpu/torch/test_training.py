@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from louver.formats.pattern import Pattern  # noqa: E402
-from louver.torch import sampled  # noqa: E402
+from louver.torch import columns  # noqa: E402
 from louver.torch.core import cores  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.operators import OPS  # noqa: E402
@@ -111,7 +111,7 @@ def test_checkpoints_and_compilation_change_nothing(how: str, dtype: Any) -> Non
 def test_sampled_in_blocks_of_rows(
     pattern: str, dtype: str, rows: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampled, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 4096)
     w = sparse_weight(torch, rows, size, pattern, dtype)
     g, x = (torch.randn(5, each).to(w.values.dtype) for each in (rows, size))
     y = OPS.sampled(g, x, w.indices, pattern)
@@ -121,16 +121,16 @@ def test_sampled_in_blocks_of_rows(
 
 def test_blocks_bound_the_dense_product(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    take = sampled.taken
+    take = columns.taken
 
     def counted(dense: Any, *others: Any) -> Any:
         sizes.append(dense.numel() * dense.itemsize)
         return take(dense, *others)
 
-    monkeypatch.setattr(sampled, "taken", counted)
-    monkeypatch.setattr(sampled, "BLOCK_BYTES", 1 << 17)
+    monkeypatch.setattr(columns, "taken", counted)
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 1 << 17)
     w = sparse_weight(torch, 2000, 64, dtype="float32")
-    sampled.kept_products(torch.randn(3, 2000), torch.randn(3, 64), w.indices, Pattern(2, 4))
+    columns.kept_products(torch.randn(3, 2000), torch.randn(3, 64), w.indices, Pattern(2, 4))
     assert len(sizes) == 4 and max(sizes) <= 1 << 17
 
 

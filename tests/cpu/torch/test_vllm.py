@@ -22,7 +22,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.linear import SparseWeight
 from louver.torch.tokens import quantized_rows
 from louver.torch.vllm import register
-from louver.torch.vllm.stored import Stored
+from louver.torch.vllm.stream import Stored
 from support import vllm_stub
 from support.vllm_stub import Mapper, VllmConfig
 

@@ -17,8 +17,7 @@ torch: Any = pytest.importorskip("torch")
 from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError
 from louver.torch.linear import SparseWeight
-from louver.torch.vllm.stored import Stored, of_files, of_layers
-from louver.torch.vllm.stream import dense_weights
+from louver.torch.vllm.stream import Stored, dense_weights, of_files, of_layers
 from support.bitmasks import parts_of, two_of_four
 
 CPU = torch.device("cpu")

@@ -16,9 +16,9 @@ import louver
 from louver.compile.signature import BoxParameter
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers
-from louver.library.boxes import Held
 from louver.library.compiled import _loaded
 from louver.library.forms import Metadata, TileMetadata
+from louver.library.rows import Held
 from louver.user import launch
 from louver.user.compiled import Wanted
 from louver.user.hints import Hints

@@ -115,7 +115,7 @@ def test_a_column_that_no_copy_brings_is_found(
         low.values[op.rows] = low.k.min(left, op.most.value.data - 1)
 
     monkeypatch.setitem(_RULES, RowsLeftOp, rows_left)
-    monkeypatch.setattr("louver.library.boxes.copied_box", lambda box, _: (box.box[0], 31) if box.along else box.box)
+    monkeypatch.setattr("louver.library.rows.copied_box", lambda box, _: (box.box[0], 31) if box.along else box.box)
     problem = Problem("linear", element, element, out)
     compiled = compile_product(problem, Schedule.of(tile_n=32, stages=2))
     given = operands(rng, 128, 32, 128, element, dense=element)

@@ -11,7 +11,7 @@ import pytest
 from louver.emulator import Earliest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.isa.prepack import prepack
-from louver.library.converted import ROWS, sparsified
+from louver.library.sparsify import ROWS, sparsified
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import sparsify_into
 from louver.library.streaming.record import Activation, ScaledRows

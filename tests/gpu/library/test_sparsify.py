@@ -9,8 +9,8 @@ import pytest
 
 import louver
 from louver.formats.tensor import SparseTensor
-from louver.library.converted import ROWS
 from louver.library.forms import Metadata, TileMetadata, Values
+from louver.library.sparsify import ROWS
 from louver.library.state import TensorState
 from louver.runtime.memory import read_bytes
 from support.device_products import to_numpy, to_torch

@@ -18,13 +18,12 @@ from louver.measure import host
 from louver.measure.gemm import measure
 from louver.measure.host import measure_host
 from louver.measure.machine import forbid_short_sums, tf32_products
-from louver.measure.n_major import measure_n_major
-from louver.measure.operands import make_operands
+from louver.measure.measurement import measure_n_major
+from louver.measure.operands import make_operands, verify
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
 from louver.measure.report.gemm import TIMED, read_gemm, types_of
 from louver.measure.schedules import measure_schedules
-from louver.measure.verify import verify
 
 BRIEF = Protocol(
     rounds=2,

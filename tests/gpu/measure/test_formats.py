@@ -12,7 +12,7 @@ import pytest
 import louver
 import louver.models
 from louver.advice.formats import DEFAULT, Format
-from louver.measure.formats import bursts, timer
+from louver.measure.advise import bursts, timer
 from louver.measure.protocol import Protocol
 
 torch: Any = pytest.importorskip("torch")

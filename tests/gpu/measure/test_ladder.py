@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from louver.cli import app
-from louver.cli.commands import ladder as command
+from louver.cli.commands import bench as command
 from louver.measure.ladder import ladder, measure_ladder
 from louver.measure.protocol import Protocol
 from louver.measure.report.ladder import read_ladder

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from louver.cli import app
 from louver.cli.commands import nm as command
-from louver.measure.nm import KINDS, measure_weight, patterns
-from louver.measure.nm_ladder import VERSIONS, ladder_patterns, measure_ladder
+from louver.measure.nm import KINDS, VERSIONS, ladder_patterns, measure_ladder, measure_weight, patterns
 from louver.measure.protocol import Protocol
 from louver.measure.report.nm import COPY, CUBLAS, read_nm
 

@@ -77,14 +77,14 @@ def test_what_does_not_compile_is_left_out_with_the_reason(torch: Any) -> None:
 
 
 def test_a_search_ends_with_the_model_or_better(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("louver.measure.tune_search.ROUNDS", 1)
+    monkeypatch.setattr("louver.measure.tune.ROUNDS", 1)
     tuned = tune(torch, Task(Problem("linear"), 1024, 512, 1024), require_device(), BRIEF)
     assert tuned.gain >= 1
     assert len(tuned.found.times) > 10
 
 
 def test_prepare_tunes_keeps_and_uses(torch: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    monkeypatch.setattr("louver.measure.tune_search.ROUNDS", 1)
+    monkeypatch.setattr("louver.measure.tune.ROUNDS", 1)
     monkeypatch.setattr(tuning.tune_and_keep, "__defaults__", (BRIEF,))
     dense = louver.prune(rng.standard_normal((256, 328)).astype(np.float16), "2:4")
     s = louver.compress(dense, "2:4")

@@ -80,7 +80,7 @@ def test_a_graph_goes_on_when_natural_indices_are_asked_for(torch: Any, layer: A
 
 def test_a_compressed_model_is_packed_and_moves_back(torch: Any) -> None:
     import louver.torch
-    from louver.torch.packed import is_packed
+    from louver.torch.columns import is_packed
 
     model = torch.nn.Sequential(torch.nn.Linear(WIDTH, ROWS, bias=False)).bfloat16().cuda().requires_grad_(False)
     louver.torch.prune_(model)

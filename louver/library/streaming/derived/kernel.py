@@ -17,8 +17,8 @@ from louver.formats.lists import PICKERS
 from louver.isa.bytes import LoadByte
 from louver.isa.convert import ConvertInteger
 from louver.isa.product_meaning import QUIET_NAN, TF32_HALF, TF32_MASK
-from louver.library.streaming.base import Base
 from louver.library.streaming.derived.record import Derived
+from louver.library.streaming.place import Base
 from louver.ptx.module import Address, Kernel, Reg
 
 BLOCK = 64

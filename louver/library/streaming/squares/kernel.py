@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from louver.formats.transposable import SIDE
+from louver.formats.select import SIDE
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import ConvertInteger
 from louver.isa.memory import Load
-from louver.library.streaming.base import Base
 from louver.library.streaming.lanes import Lanes
-from louver.library.streaming.place import Corner, joined, loaded, put
+from louver.library.streaming.place import Base, Corner, joined, loaded, put
 from louver.library.streaming.record import VECTOR_BYTES, Access
 from louver.library.streaming.squares import bits as squares
 from louver.library.streaming.squares.bits import SQUARE

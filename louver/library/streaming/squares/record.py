@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.streaming.record import VECTOR_BYTES, Access, check_arrays
 

@@ -15,8 +15,16 @@ from collections.abc import Sequence
 from louver.library.streaming.lanes import assemble
 from louver.library.streaming.place import Corner
 from louver.library.streaming.windows.frame import Frame, Share
-from louver.library.streaming.windows.indices import check_list, find_slot, load_list, store_list
-from louver.library.streaming.windows.keys import NEGATIVE, NONZERO, keys, negative_zeros
+from louver.library.streaming.windows.keys import (
+    NEGATIVE,
+    NONZERO,
+    check_list,
+    find_slot,
+    keys,
+    load_list,
+    negative_zeros,
+    store_list,
+)
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.module import Kernel, Reg
 

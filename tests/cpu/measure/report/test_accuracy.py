@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from louver.measure.report.accuracy import accuracy_table, read_accuracy
-from louver.measure.report.accuracy_plot import frontier, plot_accuracy
+from louver.measure.report.accuracy import accuracy_table, frontier, plot_accuracy, read_accuracy
 from louver.measure.report.records import draw
 from support.pictures import Picture
 

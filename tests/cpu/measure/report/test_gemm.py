@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from louver.measure.report.gemm import GemmRow, read_gemm
-from louver.measure.report.gemm_plot import plot_gemm
+from louver.measure.report.gemm_plot import over_tokens, plot_gemm
 from louver.measure.report.records import draw
-from louver.measure.report.tokens_plot import over_tokens
 
 
 def a_record() -> dict[str, Any]:

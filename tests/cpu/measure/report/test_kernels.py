@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from louver.measure.report.kernels import kernels_tables, read_kernels, summarize
-from louver.measure.report.kernels_plot import plot_kernels
+from louver.measure.report.kernels import kernels_tables, plot_kernels, read_kernels, summarize
 from louver.measure.report.records import draw
 from louver.measure.report.table import Table
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from louver.measure.report.ladder import CLAIMS, Ladder, LadderRung, ladder_tables, read_ladder
-from louver.measure.report.ladder_plot import plot_ladder
+from louver.measure.report.ladder import CLAIMS, Ladder, LadderRung, ladder_tables, plot_ladder, read_ladder
 from louver.measure.report.records import draw
 from support.pictures import Picture
 

@@ -8,7 +8,7 @@ import pytest
 
 from louver.measure.report.layers import layers_json, layers_table, size_text, total
 from louver.measure.report.plots import MOST_BARS, plot_layers
-from louver.models.layer_row import LayerRow
+from louver.models.steps import LayerRow
 
 
 def some_rows(rng: np.random.Generator, count: int) -> list[LayerRow]:

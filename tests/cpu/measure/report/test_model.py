@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from louver.measure.report.model import fact_lines, model_tables, read_model, speedups
-from louver.measure.report.model_plot import plot_model
+from louver.measure.report.model import fact_lines, model_tables, plot_model, read_model, speedups
 from louver.measure.report.records import draw
 from support.pictures import Picture
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from louver.measure.nm import patterns
-from louver.measure.nm_ladder import CASES, VERSIONS, ladder_patterns
+from louver.measure.nm import CASES, VERSIONS, ladder_patterns, patterns
 from louver.measure.report.nm import read_nm
 from louver.measure.report.records import draw
 from support.pictures import Picture

@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 import math
 
-from louver.measure.report.result import Result
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Result, Table
 
 
 def test_a_document_has_a_schema_and_a_kind_and_no_raw_character() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from louver.measure.report.plots import plot_sentences
 from louver.measure.report.sentences import (
     F32,
     SentenceRow,
@@ -13,7 +14,6 @@ from louver.measure.report.sentences import (
     sentence_row,
     sentences_table,
 )
-from louver.measure.report.sentences_plot import plot_sentences
 
 ROWS = [
     SentenceRow("dense f16", 1.0, 0.9999, 0.9876, 0.8765, 14, 14),

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from louver.measure.report.records import draw
-from louver.measure.report.serve import Ratios, ratios, read_serve, serve_tables
-from louver.measure.report.serve_plot import plot_serve
+from louver.measure.report.serve import Ratios, plot_serve, ratios, read_serve, serve_tables
 from support.pictures import Picture
 
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from louver.measure.report.table import NAME, Column, Table
-from louver.measure.report.text import cells
+from louver.measure.report.table import NAME, Column, Table, cells
 from support.work import calls
 
 COLUMNS = (Column("tensor", least=NAME), Column("shape", right=True), Column("found", least=9))

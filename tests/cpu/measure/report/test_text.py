@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from louver.measure.report.text import cells, fold, shown
+from louver.measure.report.table import cells, fold, shown
 from support.work import calls
 
 

@@ -17,10 +17,12 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
 from louver.advice.formats import Format  # noqa: E402
-from louver.advice.rates import known  # noqa: E402
-from louver.advice.times import predicted  # noqa: E402
+from louver.advice.rates import (  # noqa: E402
+    known,
+    predicted,
+)
+from louver.torch.accuracy.allocate import LayerTimes, speedup  # noqa: E402
 from louver.torch.accuracy.allocation import Option, choose  # noqa: E402
-from louver.torch.accuracy.layer_times import LayerTimes, speedup  # noqa: E402
 from louver.torch.accuracy.text import evaluate, generate_tokens  # noqa: E402
 
 

@@ -16,7 +16,7 @@ transformers: Any = pytest.importorskip("transformers")
 
 from louver.formats.pattern import Pattern  # noqa: E402
 from louver.models.pruning import PruneOptions  # noqa: E402
-from louver.torch.accuracy import distilled  # noqa: E402
+from louver.torch.accuracy import written  # noqa: E402
 from louver.torch.accuracy.files import Calibration, prune_folder  # noqa: E402
 from louver.torch.accuracy.matrix import Method  # noqa: E402
 from louver.torch.accuracy.text import evaluate  # noqa: E402
@@ -33,14 +33,14 @@ def test_training_reaches_the_files(kind: str, tmp_path: Path, monkeypatch: pyte
     plain = Calibration(Method("wanda"), (text,), judged=(text,), length=24)
     before = prune_folder(source, tmp_path / "pruned", TWO_FOUR, plain, resume=work)
     seen: list[str] = []
-    train = distilled.distill_
+    train = written.distill_
 
     def short(*given: Any, **options: Any) -> Any:
         seen.append("trained")
         options.pop("minutes")
         return train(*given, **options, steps=40, batch=8, length=24)
 
-    monkeypatch.setattr(distilled, "distill_", short)
+    monkeypatch.setattr(written, "distill_", short)
     call = Calibration(Method("wanda"), (text,), judged=(text,), length=24, distill=2.0)
     done = prune_folder(source, tmp_path / "out", TWO_FOUR, call, resume=work)
     assert done.distilled is not None and done.distilled.steps == 40

@@ -22,7 +22,7 @@ from louver.formats.pattern import Pattern  # noqa: E402
 from louver.models.analyze import analyze  # noqa: E402
 from louver.models.pruning import PruneOptions  # noqa: E402
 from louver.models.scaled import Factors, numbers  # noqa: E402
-from louver.models.source import Source  # noqa: E402
+from louver.models.steps import Source  # noqa: E402
 from louver.torch.accuracy.files import Calibration, prune_folder  # noqa: E402
 from louver.torch.accuracy.matrix import Method  # noqa: E402
 from louver.torch.accuracy.text import evaluate  # noqa: E402

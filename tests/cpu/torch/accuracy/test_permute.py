@@ -12,8 +12,8 @@ from louver.formats.pattern import Pattern
 
 torch: Any = pytest.importorskip("torch")
 
+from louver.torch.accuracy.free import Channels, order_of  # noqa: E402
 from louver.torch.accuracy.masks import keep  # noqa: E402
-from louver.torch.accuracy.permute import Channels, order_of  # noqa: E402
 
 nn = torch.nn
 

@@ -14,7 +14,7 @@ from louver.formats.pattern import Pattern
 torch: Any = pytest.importorskip("torch")
 
 from louver.torch.accuracy.masks import keep  # noqa: E402
-from louver.torch.accuracy.refine import reconstruct, swaps  # noqa: E402
+from louver.torch.accuracy.methods import reconstruct, swaps  # noqa: E402
 
 
 class Problem:
