@@ -72,7 +72,7 @@ def rows_by(
             two = tl.load(w + row[:, None] * K + k[None, :], mask=inside[None, :], other=0.0)
         else:
             two = tl.load(w + row[:, None] * K + k[None, :], mask=(n < N)[:, None] & inside[None, :], other=0.0)
-        total = tl.dot(one, two.T, total, out_dtype=tl.int32)
+        total = tl.dot(one, two.T, total)
     tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
