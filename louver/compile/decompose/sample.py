@@ -217,18 +217,18 @@ class Samples:
         for index in range(2):
             branch, number = self._branch_of(value)
             sampled.append(self.at(end_of(branch.regions[index].block).operands[number], places))
-        branch, number = self._branch_of(value)
-        known = self._known.get((branch.results[number], places))
+        known = self._known.get((value, places))
         if known is not None:
             # A loop around the branch carries its result, and has sampled the branch.
             return known
+        branch, _ = self._branch_of(value)
         for region, found in zip(branch.regions, sampled, strict=True):
             end = end_of(region.block)
             end_with(region.block, [*end.operands, self._carried(end, self.live(found), value, places)])
         regions = [Region(), Region()]
         for old, region in zip(branch.regions, regions, strict=True):
             old.move_blocks(region)
-        new = scf.IfOp(branch.cond, [each.type for each in end_of(regions[0].block).operands], *regions)
+        new = scf.IfOp(branch.cond, [each.type for each in end_of(regions[0].block).operands], regions[0], regions[1])
         new.attributes = dict(branch.attributes)
         insert(branch, new, branch)
         self._replace(branch, new.results[: len(branch.results)])
