@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
     from louver.frontend.epilogue import Epilogue
+    from louver.ir.refusal import UnsupportedKernelError
     from louver.library import resident as resident
     from louver.library import streamed as streamed
     from louver.library.plan import Plan, plan
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from louver.library.sparsify import sparsify
     from louver.measure.advise import advise
     from louver.measure.ready import prepare
-    from louver.runtime.violations import synchronize
+    from louver.runtime.violations import AddressError, synchronize
     from louver.user.descriptor import TensorDescriptor
     from louver.user.jit import jit
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "AddressError",
     "Epilogue",
     "GatedTensor",
     "NoKernelWarning",
@@ -37,6 +39,7 @@ __all__ = [
     "Plan",
     "SparseTensor",
     "TensorDescriptor",
+    "UnsupportedKernelError",
     "advise",
     "check",
     "compress",
@@ -59,6 +62,7 @@ __all__ = [
 
 # A name's module is imported when the name is first used, so that `import louver` costs little.
 _HOMES = {
+    "AddressError": "louver.runtime.violations",
     "Epilogue": "louver.frontend.epilogue",
     "GatedTensor": "louver.formats.gated",
     "NoKernelWarning": "louver.formats.coverage",
@@ -66,6 +70,7 @@ _HOMES = {
     "Plan": "louver.library.plan",
     "SparseTensor": "louver.formats.tensor",
     "TensorDescriptor": "louver.user.descriptor",
+    "UnsupportedKernelError": "louver.ir.refusal",
     "advise": "louver.measure.advise",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",

@@ -16,7 +16,8 @@ R = TypeVar("R")
 class UnsupportedKernelError(ValueError):
     """A kernel has an operation that the compiler cannot lower.
 
-    operation: the text of the operation.
+    rule: what is allowed.
+    operation: the user's line, or the text of the operation.
     location: "file:line:column", or None.
     advice: a change to the kernel that helps.
     others: further errors of the same kernel, which the message names too.

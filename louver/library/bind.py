@@ -83,13 +83,13 @@ def bind_product(
     bound: the operands of the epilogue.
     made: makes tensor maps.
     """
-    arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
-    for name, place in places.items():
-        arrays[name, "matrix"] = place
+    arrays: dict[tuple[str, str], Held] = {(name, "matrix"): place for name, place in places.items()}
     arrays["metadata", "address"], arrays["lists", "address"] = Held(operand.metadata, 0), Held(operand.lists, 0)
     arrays["d", "address"], arrays["b_rows", "address"] = places["d"], places["b"]
     arrays["a", "values"], arrays["a", "metadata"] = places["a"], arrays["metadata", "address"]
     arrays["b", "address"] = places["b"]
+    # A user's array of the epilogue may be named "b" too. Then the kernel has no other parameter of that name.
+    arrays |= {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 
 

@@ -48,7 +48,7 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
     for view in conditions.views:
         _check_view(name, view, as_stored(checked.sparse(view.argument)), checked.numbers)
     for reach in conditions.reaches:
-        _check_reach(name, reach, as_stored(checked.sparse(reach.argument)), checked.numbers)
+        _check_reach(name, reach, checked.sparse(reach.argument), checked.numbers)
     for view in conditions.dense_views:
         sizes, strides = ([each.value(checked.numbers) for each in part] for part in (view.sizes, view.strides))
         if min(sizes) > 0:
@@ -98,7 +98,8 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
     if not many and s.rows > s.shape[-2] and s.shape[-2] % WARP_ROWS:
         raise ViewError(
             f"{name} reads all matrices of {argument!r} as one, whose rows are then a multiple of {WARP_ROWS} each, got "
-            f"{s.shape[-2]}: describe it in three dimensions"
+            f"{s.shape[-2]}: describe it in three dimensions",
+            described=True,
         )
 
 
@@ -121,9 +122,11 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> 
     if reach.of == "rows" and end > s.rows:
         raise _beyond(name, reach.argument, "rows", end, s.rows)
     if reach.of == "columns" and end > s.size:
-        raise ValueError(
-            f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"
-        )
+        text = f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"
+        if s.axis != s.ndim - 1 and end <= prod(s.shape[:-1]):
+            # Sparse along the last axis but one, the matrices of a batch follow one another along it.
+            raise ViewError(text, described=True)
+        raise ValueError(text)
 
 
 def _beyond(name: str, argument: str, what: str, given: int, held: int) -> ViewError:

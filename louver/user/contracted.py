@@ -43,11 +43,12 @@ def _multiplies(source: TileSource, kind: Kind, target: str) -> tuple[str, ...] 
     # Imported here: a warm start reads kernels from disk and needs no xDSL until an argument is found.
     from louver.compile.kernel_state import KernelState
     from louver.compile.passes import run_passes
-    from louver.compile.pipeline import DECOMPOSE
+    from louver.compile.pipeline import TILES
     from louver.ir.tile import DotOp
 
     module = source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), target)
     state = KernelState(module, machine(target))
-    run_passes(DECOMPOSE, state)
+    # Tiles are described, or addressed at run time.
+    state = run_passes(TILES[0], state)
     sparse = any(isinstance(op, DotOp) and op.sparse_index is not None for op in state.kernel.walk())
     return None if sparse else state.dense

@@ -21,6 +21,7 @@ from louver.analysis.passages import passages, passed_to
 from louver.compile.canonical.turn_across import mark_across
 from louver.frontend.ttir import SPARSE_MARK
 from louver.ir import tile as tt
+from louver.ir.comparisons import SelectOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -210,6 +211,12 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
             return op.results if _same_matrix(source, result) else ()
         case tt.StoreOp() | tt.DescriptorStoreOp() | tt.DescriptorReduceOp() if index == 0:
             raise unsupported("a sparse tensor cannot be stored to", op, "store the result to a dense array")
+        case SelectOp() if is_address(op.result):
+            raise unsupported(
+                "a sparse tile is of one argument, which no condition chooses",
+                op,
+                "join the tensors to one, and choose an offset: w + tl.where(condition, 0, part) + …",
+            )
         case _ if not is_address(op.operands[index]):
             return ()
         case _ if isinstance(op, _KEEPS) and index == 0:

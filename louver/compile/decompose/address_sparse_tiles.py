@@ -41,8 +41,9 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.alignment import NOTHING, Needs
 from louver.analysis.apart import Apart
+from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import is_zero
-from louver.analysis.passages import root_of
+from louver.analysis.passages import passed_to, root_of
 from louver.analysis.runs import WHOLE, Runs
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_rows_apart
@@ -138,15 +139,23 @@ def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
         run = runs.of(load.ptr, dimension, 2)
         if run is not None and run.step == size:
             return 1 - dimension if across else dimension
-    pending, turned = [(load.result, False)], set[SSAValue]()
+    pending, seen = [(load.result, False)], set[SSAValue]()
     while pending:
         value, is_turned = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
         for use in value.uses:
-            if isinstance(use.operation, tt.DotOp) and use.index < 2:
-                return (1 - use.index) ^ is_turned
-            if isinstance(use.operation, tt.TransOp) and value not in turned:
-                turned.add(value)
-                pending.append((use.operation.result, not is_turned))
+            op = use.operation
+            if isinstance(op, tt.DotOp):
+                if use.index < 2:
+                    return (1 - use.index) ^ is_turned
+            elif isinstance(op, tt.TransOp):
+                pending.append((op.result, not is_turned))
+            elif has_no_effect(op) and not op.regions and len(op.results) == 1 and op.results[0].type == value.type:
+                pending.append((op.results[0], is_turned))
+            else:
+                pending += [(each, is_turned) for each in passed_to(op, use.index)]
     return 1
 
 

@@ -18,7 +18,7 @@ from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType, i32, i64
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import has_no_effect
@@ -119,7 +119,7 @@ class Samples:
                 assert loop is not None
                 return loop.results[cast(BlockArgument, carried).index - 1]
             case scf.IfOp():
-                return self._branch(owner, owner.results.index(value), places)
+                return self._branch(value, places)
             case tt.AddPtrOp() if encoding_of(value) is not None:
                 offset = self.at(owner.offset, places)
                 base = self.at(owner.ptr, places)
@@ -212,20 +212,32 @@ class Samples:
         """Sampled elements in the shape in which loops and branches carry them."""
         return found if as_tensor(value.type) is None else TileNumbers(before).whole(found, places.shape)
 
-    def _branch(self, branch: scf.IfOp, number: int, places: Places) -> SSAValue:
-        blocks, value = [region.block for region in branch.regions], branch.results[number]
-        for block in blocks:
-            found = self.at(end_of(block).operands[number], places)
-            end = end_of(block)
-            end_with(block, [*end.operands, self._carried(end, found, value, places)])
+    def _branch(self, value: SSAValue, places: Places) -> SSAValue:
+        sampled: list[SSAValue] = []
+        for index in range(2):
+            branch, number = self._branch_of(value)
+            sampled.append(self.at(end_of(branch.regions[index].block).operands[number], places))
+        known = self._known.get((value, places))
+        if known is not None:
+            # A loop around the branch carries its result, and has sampled the branch.
+            return known
+        branch, _ = self._branch_of(value)
+        for region, found in zip(branch.regions, sampled, strict=True):
+            end = end_of(region.block)
+            end_with(region.block, [*end.operands, self._carried(end, self.live(found), value, places)])
         regions = [Region(), Region()]
         for old, region in zip(branch.regions, regions, strict=True):
             old.move_blocks(region)
-        new = scf.IfOp(branch.cond, [value.type for value in end_of(blocks[0]).operands], regions[0], regions[1])
+        new = scf.IfOp(branch.cond, [each.type for each in end_of(regions[0].block).operands], regions[0], regions[1])
         new.attributes = dict(branch.attributes)
         insert(branch, new, branch)
         self._replace(branch, new.results[: len(branch.results)])
         return new.results[-1]
+
+    def _branch_of(self, value: SSAValue) -> tuple[scf.IfOp, int]:
+        """The branch whose result a value is now, and the number of the result."""
+        live = cast(OpResult, self.live(value))
+        return cast(scf.IfOp, live.owner), live.index
 
     def _replace(self, old: Operation, results: Sequence[SSAValue]) -> None:
         for before, after in zip(old.results, results, strict=True):

@@ -10,6 +10,7 @@ import pytest
 
 import louver
 from louver.compile.signature import FLAG
+from louver.measure.forms import bind
 from louver.ptx.flagged import flagged
 from louver.ptx.module import Module
 from louver.ptx.printer import print_module
@@ -192,7 +193,7 @@ def test_arguments_that_no_dot_contracts(rng: np.random.Generator) -> None:
         call(finding(found_kernels.matmul, ("y",)), m.grid, m.x, m.w, m.output())
     x, w, y = (rng.standard_normal((4, 64)).astype(np.float16) for _ in range(3))
     for frozen in ((), ("w",)):
-        with pytest.raises(ValueError, match="got 'w' of scaled: a sparse tensor needs two dimensions"):
+        with pytest.raises(ValueError, match="got 'w' of scaled: a sparse vector has a multiple of 256 elements"):
             finding(found_kernels.scaled, ("w",), frozen)[(2,)](x, w, y, 256, BLOCK=128)
 
 
@@ -240,3 +241,15 @@ def test_descriptors(rng: np.random.Generator) -> None:
         expected = a.astype(np.float64) @ b.astype(np.float64)
         assert np.abs(d.astype(np.float64) - expected).max() < 0.3
         assert "a_tiles: " in str(kernel.explain(**given, BM=128, BN=64, BK=64))
+
+
+def test_kernels_with_computed_addresses_find_their_argument() -> None:
+    from support.triton.forms.addresses import SMALL
+    from support.triton.forms.find import forms
+
+    call = forms("addresses")["rows listed"].call(1, SMALL)
+    known, outs = bind(call, sparse=False)
+    found = louver.jit(forms("addresses")["rows listed"].kernel, find=("w",))
+    assert "w: holds 2:4 along axis 1" in str(found.explain(**known))
+    found.emulate[call.grid](**known)
+    np.testing.assert_allclose(outs["y"], call.expected()["y"], atol=0.05)

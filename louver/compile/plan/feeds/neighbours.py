@@ -130,7 +130,8 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
             return strides(rows)
         case Operation():
             tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
-            if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
+            # Loops and branches pass on what their regions compute.
+            if owner.regions or any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
                 return (None,) * rank
             if len(tiles) == 1 and len(owner.operands) == 1 and not isinstance(owner, tt.LoadOp):
                 # A conversion to another integer width.

@@ -95,7 +95,7 @@ BODIES = {
         'a value that a loop or branch passes on must have one encoding; s is #tt.sparse<"NV24"> and dense'
     ),
     "%x = arith.select %c, %s, %p : !tt.ptr<f16>": (
-        "a pointer or descriptor of a sparse tensor may only be moved and loaded through, got: %x = arith.select"
+        "a sparse tile is of one argument, which no condition chooses, got: %x = arith.select"
     ),
 }
 
