@@ -395,10 +395,18 @@ class _Load:
         else:
             found = self._found(row, column, [(column, 0)], shape, extent=self.piece, own=True)
         make = TileNumbers(self.op)
-        at = make.choice(found.wrong, self.tensor.nan, make.shifted(found.line, KEPT.bit_length() - 1))
+        at = make.choice(found.wrong, self.tensor.nan, self._first_value(make, found.line))
         is_whole = isinstance(self.element, IntegerType)
         zero = make.filled(0 if is_whole else 0.0, self.element, shape)
         return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
+
+    def _first_value(self, make: TileNumbers, line: SSAValue) -> SSAValue:
+        """The place of the first value of a piece. What begins within a group is wrong: in whole groups, the place proves that
+        the values of a group are one access.
+        """
+        if self.proven.piece > 1:
+            return make.shifted(line, KEPT.bit_length() - 1)
+        return make.times(make.shifted(line, self.group.bit_length() - 1), make.wide(self.group // KEPT))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
         row, begin = self._entry(shape)

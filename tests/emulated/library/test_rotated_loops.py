@@ -20,7 +20,7 @@ from support.removal import survey, undetected
 
 @pytest.fixture(autouse=True)
 def _short_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotate, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(rotate, "LEAST_ROTATED", 1)
 
 
 def test_every_wait_and_barrier_of_a_rotated_loop_counts(rng: np.random.Generator) -> None:

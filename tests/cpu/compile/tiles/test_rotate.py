@@ -27,7 +27,7 @@ PRODUCT = Mma("f16", "f16", "f32", 16)
 
 @pytest.fixture(autouse=True)
 def _short_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotate, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(rotate, "LEAST_ROTATED", 1)
 
 
 def loop_of(kernel: Kernel) -> list[Inst]:
