@@ -103,7 +103,8 @@ class CompiledTiles:
     decomposed: without sparse types.
     encoded: with an encoding in the type of each tile.
     checked: the facts that a launch must check.
-    dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
+    dense: why a dense kernel may be as fast: for each dot of a sparse tile that is compiled to a dense product, and for each tensor
+        that is read a group at a time.
     addressed: what is told of sparse arguments whose tiles are addressed at run time.
     options: those that it was compiled with, the arguments that are addressed at run time among them.
     described: the state of the pipeline before `choose-warps`, from which it is compiled for other warps.

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
@@ -73,6 +73,7 @@ from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
 from louver.ir.tile import PointerType, element_name
 from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_multiples
+from louver.isa.async_copy import CopyBytes
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
 from louver.ptx.printer import print_module
@@ -141,7 +142,7 @@ def _decompose(state: KernelState) -> None:
 
 def _multiply_kept(state: KernelState) -> None:
     multiplied = multiply_kept(state.kernel)
-    state.dense = multiplied.dense
+    state.dense = (*multiplied.dense, *_read_by_groups(state))
     layouts = [multiplied.layouts.get(argument) for argument in state.kernel.body.block.args]
     state.parameters = tuple(
         each if layout is None else replace(each, element=element_name(layout))
@@ -253,6 +254,16 @@ def _lower_tiles(state: KernelState) -> object:
         state.described,
     )
     return state.made.ptx
+
+
+def _read_by_groups(state: KernelState) -> tuple[str, ...]:
+    """A sentence for each argument of which each copy brings the values of one group."""
+    return tuple(
+        f"{name} is read at computed addresses, a group at a time, which costs more than sparsity saves: the dense kernel by Triton may be "
+        "faster. Pass the tensor [N, K], sparse along its last axis, with columns that are start + tl.arange(0, BLOCK_K)"
+        for name, size in state.pieces.items()
+        if size <= min(get_args(CopyBytes))
+    )
 
 
 def _told_addresses(state: KernelState) -> tuple[str, ...]:

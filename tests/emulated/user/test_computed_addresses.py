@@ -171,6 +171,7 @@ def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
     assert (
         "w is read at computed addresses, in pieces of 4 bytes of values: row or column numbers that are loaded" in told
     )
+    assert "w is read at computed addresses, a group at a time" in told and "Pass the tensor [N, K]" in told
 
 
 def test_integers_whose_pieces_are_not_proven_are_refused(rng: np.random.Generator) -> None:

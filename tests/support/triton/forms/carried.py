@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,18 +43,42 @@ def tiles_in_one_loop(
             total = tl.zeros((BM, BN), dtype=tl.float32)
 
 
-def _in_one_loop(draw: Draw, s: Sizes, *, across: bool) -> Call:
+def _across_or_along(draw: Draw, s: Sizes, *, across: bool) -> Call:
     x, w = draw.dense(s.m, s.k), draw.pruned(s.n, s.k)
     w = np.ascontiguousarray(w.T) if across else w
     w_k, w_n = (s.n, 1) if across else (1, s.k)
     return Call(
-        {
-            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "x_row": s.k, "w_k": w_k, "w_n": w_n, "PROGRAMS": 3,
-        },
+        {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "x_row": s.k, "w_k": w_k, "w_n": w_n},
         lambda: {"y": wide(x) @ (wide(w) if across else wide(w).T)},
-        grid=(3,),
         axes={"w": -2} if across else {},
-    )  # fmt: skip
+    )
+
+
+def _in_one_loop(draw: Draw, s: Sizes, *, across: bool) -> Call:
+    call = _across_or_along(draw, s, across=across)
+    return replace(call, arguments={**call.arguments, "PROGRAMS": 3}, grid=(3,))
+
+
+@triton.jit
+def tiles_of_branches(
+    y, x, w, M, N, K, x_row, w_k, w_n, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y [M, N] = x [M, K] by w: a branch of each step loads the tiles, whole ones or those of the last step with a mask."""
+    m, n, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    ones = x + tl.where(m < M, m, M - 1)[:, None] * x_row + k[None, :]
+    twos = w + k[:, None] * w_k + tl.where(n < N, n, N - 1)[None, :] * w_n
+    total, steps = tl.zeros((BM, BN), dtype=tl.float32), tl.cdiv(K, BK)
+    for step in range(steps):
+        if step < steps - 1:
+            one, two = tl.load(ones), tl.load(twos)
+        else:
+            left = K - step * BK
+            one = tl.load(ones, mask=k[None, :] < left, other=0.0)
+            two = tl.load(twos, mask=k[:, None] < left, other=0.0)
+        total = tl.dot(one, two, total)
+        ones += BK
+        twos += BK * w_k
+    tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
 @triton.jit
@@ -183,6 +208,8 @@ def _form(name: str, kernel: Any, build: Any, small: Sizes = SMALL, large: Sizes
 FORMS: tuple[Form, ...] = (
     _form("tiles in one loop", tiles_in_one_loop, partial(_in_one_loop, across=False)),
     _form("tiles in one loop, along N", tiles_in_one_loop, partial(_in_one_loop, across=True)),
+    _form("tiles of branches", tiles_of_branches, partial(_across_or_along, across=False)),
+    _form("tiles of branches, along N", tiles_of_branches, partial(_across_or_along, across=True)),
     _form(
         "rotated heads", rotated_heads, _rotated, Sizes(40, 96, 144, 32, 32, 64), Sizes(2048, 3072, 2048, 128, 128, 64)
     ),
