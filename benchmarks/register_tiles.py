@@ -4,7 +4,7 @@ Protocol: f16 products of a 2:4 weight [M, K] with tokens [N, K], f32 sums, f16 
 each of `--targets`, whose kernels keep to that target's instructions and limits; by PyTorch's semi-structured CUTLASS kernels;
 by cuBLAS with the pruned weight. A loop of `mma.sp.m16n8k32` with all operands in registers gives the rate of the instruction:
 the best of 4, 8 and 16 warps on each SM. All run in turns in one process, by CUDA graphs as `louver bench gemm` runs them.
-Results are compared with float64 for 32 tokens. The tiles that Louver's model compares for the first target are measured too.
+Results are compared with float64 for 32 tokens. The tiles that Louver's model compares are measured too, for the targets and shapes of `TILED`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ SHAPES = ((4096, 4096, 4096), (4096, 8192, 8192), (4096, 256, 4096), (4096, 16, 
 
 TARGETS = ("sm_80", "sm_86", "sm_120a")
 CUTLASS = "PyTorch CUTLASS"
+TILED = (("sm_80", SHAPES[0]), ("sm_80", SHAPES[1]), ("sm_80", SHAPES[2]), ("sm_86", SHAPES[0]))
+"""What the model of tiles is fitted to: targets and shapes."""
+
 MOST_TILES = 10
 """Tiles that are measured, the best by the model first."""
 
@@ -168,6 +171,7 @@ def tiles(torch: Any, shape: tuple[int, int, int], target: str, place: Device) -
     times = set_up(torch, task, place, PROTOCOL).measure([each.schedule for each in found])
     rows = [
         {
+            "shape": [m, n, k],
             **each.schedule.flat(),
             "predicted_clocks": round(each.clocks),
             "us": round(1e6 * times[each.schedule], 2),
@@ -190,7 +194,7 @@ def main() -> None:
     targets = tuple(given.targets.split(","))
     rows = [measure(torch, shape, targets, place) for shape in SHAPES]
     record = {**facts_of(torch, "register tiles", __doc__), "rows": rows}
-    record["tiles"] = [row for shape in SHAPES[:1] for row in tiles(torch, shape, targets[0], place)]
+    record["tiles"] = [row for target, shape in TILED for row in tiles(torch, shape, target, place)]
     record["bursts"] = PROTOCOL.describe_bursts()
     write_record(given.out, record)
 

@@ -134,7 +134,7 @@ ENTRIES = (
     Entry(
         "Register tiles",
         "h200/mma.json",
-        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction.",
+        "2:4 of f16 by `mma.sp`: kernels of other targets on this GPU, beside cuBLAS and a loop of the instruction; tiles as chosen then: the model was fitted to this record's tiles after it.",
         made.register_tiles,
     ),
     Entry(
