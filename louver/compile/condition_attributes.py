@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr, i64
@@ -14,6 +15,7 @@ from louver.ir.tile import FuncOp
 from louver.ir.tile.function import text_of
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
+REACH_IN_BRANCH = "louver.reach_in_branch"
 SPLIT, STEPS = "louver.split", "louver.steps"
 ROWS_APART, WHOLE = "louver.rows_apart", "louver.whole"
 POSITIVE, GUARDED = "louver.positive", "louver.guarded"
@@ -36,7 +38,8 @@ def require_steps(function: FuncOp, size: Size, step: int) -> None:
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
     """Require that a sparse argument has at least this number of columns or rows."""
-    _add(function, REACH, _array([reach.argument, reach.of, *map(str, (reach.end, *reach.counts))]))
+    name = REACH_IN_BRANCH if reach.in_branch else REACH
+    _add(function, name, _array([reach.argument, reach.of, *map(str, (reach.end, *reach.counts))]))
 
 
 def require_rows_apart(function: FuncOp, argument: str, apart: Size) -> None:
@@ -94,7 +97,10 @@ def conditions(function: FuncOp) -> Conditions:
         split=next(map(_split, _rows(function, SPLIT)), None),
         rows_apart=tuple((str(argument), _size(apart)) for argument, apart in _rows(function, ROWS_APART)),
         whole=tuple((str(name), _size(stride), _size(of)) for name, stride, of in _rows(function, WHOLE)),
-        reaches=tuple(map(_reach, _rows(function, REACH))),
+        reaches=(
+            *map(_reach, _rows(function, REACH)),
+            *(replace(_reach(row), in_branch=True) for row in _rows(function, REACH_IN_BRANCH)),
+        ),
     )
 
 

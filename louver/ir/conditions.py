@@ -62,12 +62,14 @@ class Reach:
     of: whether `end` counts columns of each row, or rows.
     end: the end of the elements that are read.
     counts: numbers of programs and loop steps on which the end depends. If one is 0, nothing is read.
+    in_branch: whether a branch in a loop reads, which may not be taken in the iterations that reach the end.
     """
 
     argument: str
     of: Literal["columns", "rows"]
     end: Size
     counts: tuple[Size, ...] = ()
+    in_branch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,19 +120,20 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> 
         return
     end = reach.end.value(numbers)
     if reach.of == "rows" and end > s.rows:
-        raise _beyond(name, reach.argument, "rows", end, s.rows)
+        raise _beyond(name, reach.argument, "rows", end, s.rows, described=reach.in_branch)
     if reach.of == "columns" and end > s.size:
         text = f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"
-        if s.axis != s.ndim - 1 and end <= prod(s.shape[:-1]):
-            # Sparse along the last axis but one, the matrices of a batch follow one another along it.
+        # Sparse along the last axis but one, the matrices of a batch follow one another along it.
+        if reach.in_branch or (s.axis != s.ndim - 1 and end <= prod(s.shape[:-1])):
             raise ViewError(text, described=True)
         raise ValueError(text)
 
 
-def _beyond(name: str, argument: str, what: str, given: int, held: int) -> ViewError:
+def _beyond(name: str, argument: str, what: str, given: int, held: int, *, described: bool = False) -> ViewError:
     return ViewError(
         f"{name} reads {given} {what} of {argument!r}, which has {held}: pass the tensor's own sizes, and mask "
-        "elements beyond them"
+        "elements beyond them",
+        described=described,
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import Tile
@@ -107,10 +108,19 @@ def _require_reach(
     names = describer.function.argument_names
     found = reach(dimension, describer.affine, names)
     if found is not None:
-        require_reach(describer.function, Reach(names[base], of, *found))
+        require_reach(describer.function, Reach(names[base], of, *found, _in_branch(op)))
     elif of == "columns" or within_row:
         # The next row follows in memory, so rows that end too early would not be noticed.
         raise unsupported(_RULE, op)
+
+
+def _in_branch(op: Operation) -> bool:
+    """Whether a branch decides in which iterations of a loop an operation runs."""
+    while (parent := op.parent_op()) is not None and not isinstance(parent, scf.IfOp | scf.ForOp | scf.WhileOp):
+        op = parent
+    return (
+        isinstance(parent, scf.IfOp) and parent.parent_op() is not None and not isinstance(parent.parent_op(), FuncOp)
+    )
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:

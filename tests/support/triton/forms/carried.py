@@ -65,8 +65,8 @@ def tiles_of_branches(
 ):  # fmt: skip
     """y [M, N] = x [M, K] by w: a branch of each step loads the tiles, whole ones or those of the last step with a mask."""
     m, n, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
-    ones = x + tl.where(m < M, m, M - 1)[:, None] * x_row + k[None, :]
-    twos = w + k[:, None] * w_k + tl.where(n < N, n, N - 1)[None, :] * w_n
+    ones = x + tl.minimum(m, M - 1)[:, None] * x_row + k[None, :]
+    twos = w + k[:, None] * w_k + tl.minimum(n, N - 1)[None, :] * w_n
     total, steps = tl.zeros((BM, BN), dtype=tl.float32), tl.cdiv(K, BK)
     for step in range(steps):
         if step < steps - 1:
