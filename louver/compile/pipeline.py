@@ -259,7 +259,7 @@ def _lower_tiles(state: KernelState) -> object:
 def _read_by_groups(state: KernelState) -> tuple[str, ...]:
     """A sentence for each argument of which each copy brings the values of one group."""
     return tuple(
-        f"{name} is read at computed addresses, a group at a time, which costs more than sparsity saves: the dense kernel by Triton may be "
+        f"{name} is read at computed addresses, a group at a time, which may cost more than sparsity saves: the dense kernel by Triton may be "
         "faster. Pass the tensor [N, K], sparse along its last axis, with columns that are start + tl.arange(0, BLOCK_K)"
         for name, size in state.pieces.items()
         if size <= min(get_args(CopyBytes))

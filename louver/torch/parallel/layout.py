@@ -133,5 +133,5 @@ def _from_start(placement: Placement, x: Tensor) -> Placement:
 
 
 def _needs_no_gradient(x: Tensor) -> bool:
-    """Whether a plain tensor can stay one: DTensors, which cost the host 50 µs each, bring collectives to gradients."""
+    """Whether a plain tensor can stay one: DTensors, which cost the host time, bring collectives to gradients."""
     return not (torch.is_grad_enabled() and x.requires_grad)

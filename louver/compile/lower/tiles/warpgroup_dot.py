@@ -149,8 +149,8 @@ class _Dot:
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     """Begin the products, and return the registers of the sums: those of `c` if nothing else needs them.
 
-    `finish_products` waits for the products, or for products in flight their loop. It also adds promoted sums to their totals. With promotion, products of a
-    few columns of K accumulate in separate registers first.
+    `finish_products` waits for the products, or for products in flight their loop. It also adds promoted sums to their
+    totals. With promotion, products of a few columns of K accumulate in separate registers first.
     """
     packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
     sums, anew = _sums(low, op, packed), is_zero(op.c)
