@@ -123,10 +123,27 @@ def access(
         index = Polynomial.atom(Lane(each.number)) + limited_each.first
         found[place] = replace(limited_each, unsigned=index in unsigned)
         outside += terms
+    if whole and not outside:
+        outside += _selected(found, whole)
     entry = _limited_entry(batch_entry(outside, op, gapless=gapless), whole, op)
     if entry is not None:
         entry = replace(entry, unsigned=entry.index in unsigned)
     return Access(pointer.base, tuple(found), entry, repeated, within)
+
+
+def _selected(found: list[Dimension], bounds: Sequence[Polynomial]) -> Terms:
+    """The terms, taken from dimensions without a bound, that have an index which a bound without dimensions limits: that
+    index selects a matrix.
+    """
+    indices = {atom for each in bounds for atom in each.atoms if not _is_argument(atom)}
+    moved = Terms()
+    for place, each in enumerate(found):
+        terms = [term for term in each.first if any(atom in indices for atom, _ in term[0])]
+        if each.size is None and terms:
+            gone = Polynomial(frozenset(terms))
+            found[place] = replace(each, first=each.first - gone)
+            moved += [*(gone * each.stride)]
+    return moved
 
 
 def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operation) -> Entry | None:

@@ -1,4 +1,4 @@
-"""Register use of register tiles: more warps if threads spill; smaller rings or fewer registers if more CTAs then fit."""
+"""Register use of register tiles: more warps if threads spill, and rings for as many CTAs as share an SM."""
 
 from __future__ import annotations
 
@@ -125,7 +125,20 @@ def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling])
             continue
         if tried.assembly.clean:
             return tried
-    return found
+    return _deeper(found, made, machine)
+
+
+def _deeper(found: Assembled, made: CompiledTiles, machine: str | None) -> Assembled:
+    """The kernel with rings that take the shared memory of CTAs for which its registers leave no room."""
+    ctas = ctas_of(made.target, found.registers, made.signature.threads, made.options.ctas)
+    if not 0 < ctas < made.ctas_by_shared:
+        return found
+    other = compile_again(made, warps=found.warps, registers=found.registers)
+    if other.kernel.dynamic_shared <= made.kernel.dynamic_shared:
+        return found
+    deeper = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
+    fits = ctas_of(made.target, deeper.registers, made.signature.threads) >= ctas
+    return deeper if deeper.assembly.clean and fits else found
 
 
 def _numbers_of_ctas(made: CompiledTiles) -> list[int]:

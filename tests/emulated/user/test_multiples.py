@@ -159,6 +159,17 @@ def test_rings_shrink_where_registers_let_two_ctas_share_an_sm(scaled: bool) -> 
     assert again.with_ctas(shared.kernel.min_ctas).ptx == shared.ptx
 
 
+def test_rings_grow_where_registers_let_fewer_ctas_share_an_sm() -> None:
+    """A ring for two CTAs, because a thread was taken to have fewer registers than the assembler gives it."""
+    tile = parse_ir(DotLoop("f16", (128, 256, 64), warps=8).text())
+    two = compile_tiles(tile, warps=8, registers=100)
+    assert two.ctas_by_shared == 2
+    found = with_room(CompiledKernel(two, ""), 8)
+    assert isinstance(found.kernel.made, CompiledTiles) and found.registers > 128 and found.assembly.clean
+    assert found.kernel.made.kernel.dynamic_shared > two.kernel.dynamic_shared
+    assert found.kernel.made.ctas_by_shared == 1
+
+
 @pytest.mark.parametrize("scaled", [True, False])
 def test_assemblies_that_begin_ahead_make_the_same_kernel(monkeypatch: pytest.MonkeyPatch, scaled: bool) -> None:
     tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=8, scaled=scaled).text())

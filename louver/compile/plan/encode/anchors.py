@@ -19,12 +19,14 @@ from louver.analysis.passages import passages
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.copied import copied_loads
 from louver.compile.plan.encode.unit import (
+    MOST_COLUMNS,
     MOST_SUMS,
     held_sums,
     is_transposed,
     multiplies,
     product_left,
     product_shape,
+    turns_sums,
     warpgroup_encoding,
 )
 from louver.compile.plan.feeds.chunks import chunk_of
@@ -121,6 +123,17 @@ def product_encoding(
     return tt.MmaAttr.of(warps // along_columns, along_columns, transposed=transposed)
 
 
+def turned_encoding(op: tt.DotOp, product: tt.MmaAttr) -> tt.MmaAttr:
+    """The encoding of a dot's sums as if its product were not transposed: warps divide the rows of the dot first."""
+    rows, columns = tensor_of(op.d).get_shape()
+    along_rows = min(product.warps, rows // ROWS)
+    along_columns = product.warps // along_rows
+    if not product.of_warpgroup:
+        return tt.MmaAttr.of(along_rows, along_columns)
+    groups = along_rows // WARPS_PER_WARPGROUP
+    return tt.MmaAttr.of_warpgroups(groups, along_columns, min(columns // along_columns, MOST_COLUMNS))
+
+
 def _divisors(warps: int) -> list[int]:
     return [1 << bit for bit in range(warps.bit_length())]
 
@@ -153,6 +166,7 @@ class Natures:
     staged: those of them that threads load or compute in rows, and then store to shared memory.
     copied: tiles that are copied to shared memory and read from there, each with the encoding of its copies and the
     dimension of neighbours.
+    turned: sums of dots that threads exchange before they compute with them, each with the encoding that follows.
     stores: special encodings of stores and atomic operations that gain by them.
     kept: tiles that are computed in only one encoding.
     """
@@ -173,6 +187,7 @@ class Natures:
         # Warpgroup products gain nothing if elements are moved one by one.
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
+        self.turned: dict[SSAValue, Encoding] = {}
         self.stores: dict[Operation, Encoding] = {}
         self.kept: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
@@ -286,7 +301,10 @@ class Natures:
         match op:
             case tt.DotOp():
                 staged = self.operands if self.warpgroups else {}
-                return [(op.d, product_encoding(op, self.warps, staged, self.registers, apart=self.apart))]
+                found = product_encoding(op, self.warps, staged, self.registers, apart=self.apart)
+                if turns_sums(op):
+                    self.turned[op.d] = turned_encoding(op, found)
+                return [(op.d, found)]
             case tt.ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and tt.SliceAttr.of(op.axis.value.data, found)) for each in op.result]
@@ -318,11 +336,11 @@ class Natures:
         return found
 
     def _moved(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
-        sources = [self.of(operand) for operand in op.operands]
-        encoding = next((each for each in sources if each is not None), None)
-        if encoding is None:
+        source = next((each for each in op.operands if self.of(each) is not None), None)
+        if source is None:
             return []
-        source = next(each for each in op.operands if self.of(each) is not None)
+        encoding = self.turned.get(source) or self.of(source)
+        assert encoding is not None
         shape = tensor_of(source).get_shape()
         match op:
             case tt.TransOp():

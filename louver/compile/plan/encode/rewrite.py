@@ -145,7 +145,11 @@ class _Rewrite:
         ]
         made = self._place(op, operands, types, new)
         for before, nature, after in zip(op.results, natures, made.results, strict=True):
-            self._known(before, {nature: after}, new)
+            given: dict[Encoding | None, SSAValue] = {nature: after}
+            if (turned := self.natures.turned.get(before)) is not None:
+                # One exchange serves all users.
+                given = {turned: self._converted(after, turned, before, new), **given}
+            self._known(before, given, new)
 
     def _from_shared(self, op: DotOp, operands: Sequence[SSAValue], new: Block) -> list[SSAValue]:
         """The operands of a dot. Operands that are needed in registers are loaded from shared memory right before it."""

@@ -15,7 +15,7 @@ from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as
-from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
+from louver.ir.tile import CombiningOp, DotOp, MmaAttr, SharedAttr, element_name
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
@@ -58,6 +58,29 @@ def _gains_by_turning(op: DotOp) -> bool:
         return False
     rows, columns = tensor_of(op.d).get_shape()
     return columns % ROWS == 0 and columns * (rows + (ROWS if along else 0)) < rows * (columns + ROWS)
+
+
+def turns_sums(op: DotOp) -> bool:
+    """Whether threads exchange the sums of a transposed product, so that each warp has whole rows of the dot.
+
+    A reduction along these rows then needs no other warp. As computed, all warps of a warpgroup share a row.
+    """
+    rows, _ = tensor_of(op.d).get_shape()
+    if not is_transposed(op) or rows % ROWS:
+        return False
+    pending, seen = [SSAValue.get(op.d)], set[SSAValue]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for use in value.uses:
+            user = use.operation
+            if isinstance(user, CombiningOp) and user.axis.value.data == 1:
+                return True
+            if isinstance(user, ELEMENTWISE):
+                pending += user.results
+    return False
 
 
 def product_shape(op: DotOp) -> tuple[int, int]:

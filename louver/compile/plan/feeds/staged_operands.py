@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of
-from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left
+from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left, turns_sums
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along, row_bytes, tile_bytes
 from louver.ir import tile as tt
 from louver.ir.tile.multiples import has_known_addresses
@@ -148,7 +148,7 @@ def _summed_along(value: SSAValue) -> int | None:
             continue
         seen.add(value)
         if isinstance(owner, tt.DotOp):
-            return turned[value] ^ (not is_transposed(owner))
+            return turned[value] ^ (not is_transposed(owner) or turns_sums(owner))
         if isinstance(owner, scf.ForOp):
             sources = [end_of(owner.body.block).operands[position(value, owner.results)]]
         else:
