@@ -7,6 +7,7 @@ from typing import cast
 
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.shared_access import SCHEDULERS
+from louver.compile.plan.feeds.chunks import known_chunk
 from louver.compile.plan.feeds.neighbours import strides
 from louver.ir import tile as tt
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
@@ -90,11 +91,13 @@ def _size(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> int:
 
 def run_of(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, runs: Runs) -> Run | None:
     """The neighbours of an access; None if they are not known."""
+    size = _size(op)
+    if isinstance(op, tt.LoadOp) and (known := known_chunk(op)) is not None:
+        return Run(known[0], known[1] // size, size)
     found = strides(op.ptr)
     if found.count(1) != 1:
         return None
     along = found.index(1)
-    size = _size(op)
     together = min(MAX_BYTES // size, tensor_of(op.ptr).get_shape()[along])
     while not runs.moves(op, along, together):
         together //= 2

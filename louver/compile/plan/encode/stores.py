@@ -20,7 +20,19 @@ from louver.compile.plan.encode.accesses import Run, run_of
 from louver.compile.plan.encode.anchors import Natures, is_tile
 from louver.compile.plan.encode.demand import Demands
 from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
-from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, DotOp, FuncOp, LinearAttr, LoadOp, SplatOp, StoreOp
+from louver.compile.plan.encode.shared_access import SCHEDULERS
+from louver.ir.tile import (
+    AtomicRMWOp,
+    BlockedAttr,
+    BroadcastOp,
+    DotOp,
+    FuncOp,
+    LinearAttr,
+    LoadOp,
+    SharedAttr,
+    SplatOp,
+    StoreOp,
+)
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import memory_bytes, tensor_of
@@ -66,6 +78,29 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
         if run.cost(rows) + way.cost + GAIN < run.cost(layout) + _cost_by_nature(natures, op.value, layout, set()):
             natures.store_in(op, LinearAttr.of(rows))
             natures.kept.update((each, encoding) for each in way.kept if (encoding := natures.of(each)) is not None)
+
+
+def choose_exchanged(function: FuncOp, natures: Natures, demands: Demands) -> bool:
+    """Choose computed tiles that are exchanged for their users, because to compute them again in another layout, from
+    exchanged tiles, costs more. Returns whether there are any.
+    """
+    found = False
+    for op in function.body.walk():
+        value = op.results[0] if isinstance(op, ELEMENTWISE) and op.results else None
+        nature = None if value is None or not is_tile(value) or natures.keeps(value) else natures.of(value)
+        if value is None or nature is None or nature not in demands.of(value):
+            continue
+        shape, size = tensor_of(value).get_shape(), memory_bytes(value.type)
+        for encoding in demands.of(value):
+            if encoding == nature or isinstance(encoding, SharedAttr):
+                continue
+            layout = encoding.layout(shape)
+            parts = sum(_Conversion(natures, layout).of(each).cost for each in _operands(value))
+            again = parts + len(layout.registers) / SCHEDULERS
+            if conversion_cost(nature.layout(shape), layout, size, Means()) < again:
+                natures.kept[value] = nature
+                found = True
+    return found
 
 
 def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
@@ -190,4 +225,6 @@ def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:
     """The encodings in which tiles are needed, with special layouts for the accesses that gain by them."""
     choose_stores(function, natures)
     demands = Demands(function, natures)
+    if choose_exchanged(function, natures, demands):
+        demands = Demands(function, natures)
     return Demands(function, natures) if choose_loads(function, natures, demands) else demands

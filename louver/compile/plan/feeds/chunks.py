@@ -37,8 +37,14 @@ def find_chunks(function: tt.FuncOp, multiples: Sequence[int]) -> None:
 
 def chunk_of(load: tt.LoadOp, dimension: int) -> int:
     """The number of bytes that a load moves together along a dimension; 0 if it moves single elements."""
+    found = known_chunk(load)
+    return found[1] if found is not None and found[0] == dimension else 0
+
+
+def known_chunk(load: tt.LoadOp) -> tuple[int, int] | None:
+    """The dimension along which a load moves elements together, and the number of bytes; None if it moves single elements."""
     found = load.attributes.get(CHUNK)
     if not isinstance(found, DenseArrayBase):
-        return 0
+        return None
     along, size = (int(each) for each in found.get_values())
-    return size if along == dimension else 0
+    return along, size
