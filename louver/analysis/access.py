@@ -394,24 +394,24 @@ def _stride_place(stride: Polynomial) -> tuple[list[int], str]:
     return arguments, str(sorted(factor for _, factor in stride))
 
 
-def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
+def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = False) -> Access:
     """The access, where nothing bounds its columns: a move along a row by an argument goes to another matrix.
 
     sparse: rows have no gaps and columns are those of the sum, so a move that is not by tiles goes there too.
+    across: the rows are those of the sum instead.
     """
-    columns = next((each for each in found.dimensions if each.stride == Polynomial.number(1)), None)
-    if columns is None or columns.size is not None:
+    one = Polynomial.number(1)
+    along = next((each for each in found.dimensions if (each.stride == one) is not across), None)
+    if along is None or along.size is not None:
         return found
-    moved = [
-        (term, by) for term, by in columns.first if _inner(term) and not _goes_on(term, by, columns.extent, sparse)
-    ]
+    moved = [(term, by) for term, by in along.first if _inner(term) and not _goes_on(term, by, along.extent, sparse)]
     if not moved:
         return found
-    gone = _with_fellows(moved, columns.first)
+    gone = _with_fellows(moved, along.first)
     selected = Polynomial.number(0) if found.entry is None else found.entry.index * found.entry.stride
-    entry = batch_entry([*gone, *selected], op, gapless=sparse)
-    rest = replace(columns, first=columns.first - gone)
-    dimensions = tuple(rest if each is columns else each for each in found.dimensions)
+    entry = batch_entry([*(gone * along.stride), *selected], op, gapless=sparse)
+    rest = replace(along, first=along.first - gone)
+    dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
 
 

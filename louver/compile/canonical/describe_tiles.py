@@ -238,7 +238,9 @@ class Describer:
             )
         if not found.dimensions:
             raise unsupported("a tile needs more than one element", op)
-        return without_moves(found, op, sparse=not dense and found.base not in self.across)
+        across = not dense and found.base in self.across
+        found = without_moves(found, op, sparse=not dense and not across)
+        return without_moves(found, op, sparse=True, across=True) if across else found
 
     def _moving(self, pointer: Elements, shape: Sequence[int], bounds: Sequence[Bound]) -> Sequence[Bound]:
         """The bounds of indices, for the bounds of lanes in a loop."""
