@@ -32,8 +32,8 @@ class Dimension:
     """A dimension of a tile, in elements.
 
     number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size:
-        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on start again at 0. floored: a
-        mask excludes indices below 0. unsigned: so does a mask that compares indices as unsigned.
+        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on are other ones below it. floored:
+        a mask excludes indices below 0. unsigned: so does a mask that compares indices as unsigned.
     """
 
     number: int
@@ -204,7 +204,10 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
         place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
-        if place is None or part is None or (found[place].wrapped and _inner(monomial)):
+        if place is not None and part is not None and (size := _size_from(found[place], part)) is not None:
+            found[place] = replace(found[place], size=size)
+            first[place] = first[place] + part
+        elif place is None or part is None or (found[place].wrapped and _inner(monomial)):
             outside.append((monomial, factor))
         elif found[place].wrapped:
             raise unsupported(
@@ -215,6 +218,13 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
         else:
             first[place] = first[place] + part
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
+
+
+def _size_from(each: Dimension, moved: Polynomial) -> Polynomial | None:
+    """The whole size, for rows below `size - moved` from where a pointer was moved to; None for other dimensions."""
+    if not each.wrapped or each.size is None or not all((one, -by) in each.size.terms for one, by in moved):
+        return None
+    return each.size + moved
 
 
 def _weight(stride: Polynomial) -> tuple[int, int]:
