@@ -71,7 +71,7 @@ class _Spread:
                     raise unsupported(_RULE, op, _ADVICE)
                 if isinstance(op, tt.AtomicRMWOp):
                     self.follow(op.result, rows)
-            case scf.ForOp() | scf.YieldOp():
+            case scf.ForOp() | scf.WhileOp() | scf.YieldOp() | scf.ConditionOp():
                 for name in passed_to(op, use.index):
                     self.follow(name, rows)
             case tt.DotOp():

@@ -20,7 +20,7 @@ MASKS = (*STORED, *CHOSEN)
 KEEPS = ("store", "fewer", "fewer in all", "largest", "sums", "sums of fewer", "filled")
 """Masks behind which no other row is left, for every size."""
 
-BM, BN, BK = 16, 32, 64
+BM, BK = 16, 64
 
 
 @triton.jit
@@ -101,11 +101,37 @@ def clamped(
         tl.store(out, total, mask=(m[:, None] < M) & kept[None, :])
 
 
+@triton.jit
+def repeated(x, w, y, M, N, K, MASK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y[program, m] or y[m, n]: sums that a loop without a count carries."""
+    rows = tl.program_id(0) * BN + tl.arange(0, BN)
+    m = tl.arange(0, BM)
+    k = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    going = True
+    while going:
+        for first in range(0, K, BK):
+            left = tl.load(
+                x + m[:, None] * K + first + k[None, :], mask=(m[:, None] < M) & (first + k[None, :] < K), other=0.0
+            )
+            right = tl.load(w + (rows % N)[None, :] * K + (first + k)[:, None], mask=first + k[:, None] < K, other=0.0)
+            total = tl.dot(left, right, total)
+        going = tl.load(x) > 1e30
+    if MASK == "store":
+        tl.store(
+            y + m[:, None] * tl.num_programs(0) * BN + rows[None, :], total, mask=(m[:, None] < M) & (rows[None, :] < N)
+        )
+    elif MASK == "none":
+        tl.store(y + m[:, None] * tl.num_programs(0) * BN + rows[None, :], total, mask=m[:, None] < M)
+    else:
+        tl.store(y + tl.program_id(0) * M + m, tl.sum(total, 1), mask=m < M)
+
+
 @dataclass(frozen=True)
 class Clamped:
     """A call. Rows of w from the size on are infinite or NaN, where the tensor has them.
 
-    one: whether neighbouring rows of w are neighbours in memory. spare: rows of w from N on. fewer, other: limits of masks.
+    one: whether neighbouring rows of w are neighbours in memory. spare: rows of w from N on. tile: rows of w in a tile. fewer, other: limits of masks.
     """
 
     index: str
@@ -119,10 +145,25 @@ class Clamped:
     k: int = 72
     spare: int = 0
     seed: int = 0
+    tile: int = 32
+
+    @classmethod
+    def of(cls, seed: int) -> Clamped:
+        """A random call."""
+        rng = np.random.default_rng(seed)
+
+        def pick(*options: Any) -> Any:
+            return options[int(rng.integers(len(options)))]
+
+        return cls(
+            pick(*INDICES), pick(*SIZES), pick(*MASKS), pick(False, True), pick(False, True), pick(1, 2, 3),
+            int(rng.integers(1, BM + 1)), int(rng.integers(3, 130)), 16 * int(rng.integers(1, 12)),
+            pick(0, 0, int(rng.integers(1, 20))), seed, pick(16, 32, 64),
+        )  # fmt: skip
 
     @property
     def programs(self) -> int:
-        return -(-self.n // BN)
+        return -(-self.n // self.tile)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -138,7 +179,7 @@ class Clamped:
     def call(self) -> tuple[dict[str, Any], NDArray[np.float64]]:
         """The arguments, w dense, and what y holds afterwards. What is not written is NaN."""
         rng = np.random.default_rng(self.seed)
-        stored, space = self.n + self.spare, self.programs * BN
+        stored, space = self.n + self.spare, self.programs * self.tile
         x = rng.standard_normal((self.m, self.k), np.float32).astype(np.float16)
         w = louver.prune(rng.standard_normal((self.entries, stored, self.k), np.float32).astype(np.float16), "2:4")
         for each, size in zip(w, self.sizes(), strict=True):
@@ -150,7 +191,7 @@ class Clamped:
         known: dict[str, Any] = dict(
             x=x, w=np.ascontiguousarray(w.swapaxes(1, 2)) if self.one else w, y=np.full(shape, np.nan, np.float32),
             counts=self.sizes(), M=self.m, N=self.n, K=self.k, SPACE=space, stride_e=stored * self.k, **numbers,
-            INDEX=self.index, SIZE=self.size, MASK=self.mask, WIDE=self.wide, STRIDE=stored, ONE=self.one, BM=BM, BN=BN, BK=BK,
+            INDEX=self.index, SIZE=self.size, MASK=self.mask, WIDE=self.wide, STRIDE=stored, ONE=self.one, BM=BM, BN=self.tile, BK=BK,
         )  # fmt: skip
         return known, self._wanted(x, w, shape, numbers)
 
@@ -159,12 +200,12 @@ class Clamped:
     ) -> NDArray[np.float64]:
         wanted = np.full(shape, np.nan)
         for entry, program in np.ndindex(self.entries, self.programs):
-            begin, size = program * BN, int(self.sizes()[entry])
-            rows = begin + np.arange(BN)
+            begin, size = program * self.tile, int(self.sizes()[entry])
+            rows = begin + np.arange(self.tile)
             start = begin if self.size in ("least", "least of three", "part") else 0
             rows, size = rows - start, size - start
             if self.size.startswith("least"):
-                size = min(size, BN)
+                size = min(size, self.tile)
             inside = np.where(rows < size, rows, 0)
             if self.index in ("wrap", "hinted"):
                 inside = rows % size
@@ -174,7 +215,7 @@ class Clamped:
             limits = {
                 "fewer": size - 3, "sums of fewer": size - 3, "fewer in all": min(size, numbers["FEWER"]),
                 "more": size + 4, "sums of more": size + 4, "other": numbers["OTHER"], "sums of other": numbers["OTHER"],
-                "none": BN + begin, "sums of all": BN + begin,
+                "none": self.tile + begin, "sums of all": self.tile + begin,
             }  # fmt: skip
             kept = rows < limits.get(self.mask, size)
             if self.mask == "largest":
@@ -182,6 +223,6 @@ class Clamped:
             elif self.mask.startswith("sums"):
                 wanted[entry, program] = np.where(kept, total, 0).sum(1)
             else:
-                out = wanted[entry, :, begin : begin + BN]
+                out = wanted[entry, :, begin : begin + self.tile]
                 out[:] = np.where(kept, total, 7.0 if self.mask == "filled" else out)
         return wanted
