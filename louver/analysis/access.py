@@ -198,16 +198,20 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             quotient = divide(monomial, stride)
             if quotient is not None and factor % by == 0:
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
+        own = next(((place, part) for place, part in fitting if _ends_before(found[place], part)), None)
+        if own is not None:
+            place, part = own
+            size = found[place].size
+            assert size is not None
+            found[place], first[place] = replace(found[place], size=size + part), first[place] + part
+            continue
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if fitting and weights.count(max(weights)) > 1:
             raise unsupported(
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
         place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
-        if place is not None and part is not None and (size := _size_from(found[place], part)) is not None:
-            found[place] = replace(found[place], size=size)
-            first[place] = first[place] + part
-        elif place is None or part is None or (found[place].wrapped and _inner(monomial)):
+        if place is None or part is None or (found[place].wrapped and _inner(monomial)):
             outside.append((monomial, factor))
         elif found[place].wrapped:
             raise unsupported(
@@ -220,11 +224,9 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
 
 
-def _size_from(each: Dimension, moved: Polynomial) -> Polynomial | None:
-    """The whole size, for rows below `size - moved` from where a pointer was moved to; None for other dimensions."""
-    if not each.wrapped or each.size is None or not all((one, -by) in each.size.terms for one, by in moved):
-        return None
-    return each.size + moved
+def _ends_before(each: Dimension, moved: Polynomial) -> bool:
+    """Whether rows are their own number below `size - moved`, from where a pointer was moved to."""
+    return each.wrapped and each.size is not None and all((one, -by) in each.size.terms for one, by in moved)
 
 
 def _weight(stride: Polynomial) -> tuple[int, int]:

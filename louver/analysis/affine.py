@@ -271,11 +271,9 @@ class Affine:
         if not isinstance(alone, SSAValue) or value != Polynomial.atom(cast(Hashable, alone)) + more:
             return (value,)
         parts = least_of(alone)
-        return (
-            (value,)
-            if len(parts) == 1
-            else tuple(each + more for part in parts for each in self.least(self.integer(part)))
-        )
+        if len(parts) == 1:
+            return (value,)
+        return tuple(each + more for part in parts for each in self.least(self.integer(part)))
 
     @contextmanager
     def _supposing(self) -> Generator[None]:
