@@ -270,7 +270,7 @@ class Affine:
         alone = next(iter(value.atoms)) if len(value.atoms) == 1 else None
         if not isinstance(alone, SSAValue) or value != Polynomial.atom(cast(Hashable, alone)) + more:
             return (value,)
-        parts = least_of(alone)
+        parts = least_of(cast(SSAValue, alone))
         if len(parts) == 1:
             return (value,)
         return tuple(each + more for part in parts for each in self.least(self.integer(part)))

@@ -65,9 +65,12 @@ def clamped(
     k = tl.arange(0, BK)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for first in range(0, K, BK):
-        left = tl.load(
-            x + m[:, None] * K + first + k[None, :], mask=(m[:, None] < M) & (first + k[None, :] < K), other=0.0
-        )
+        if WIDE:
+            row = tl.where(m < M, m, M - 1)
+            left = tl.load(x + row[:, None] * K + first + k[None, :], mask=first + k[None, :] < K, other=0.0)
+        else:
+            inner = (m[:, None] < M) & (first + k[None, :] < K)
+            left = tl.load(x + m[:, None] * K + first + k[None, :], mask=inner, other=0.0)
         if ONE:
             right = tl.load(
                 at + inside[None, :] + (first + k)[:, None] * STRIDE, mask=first + k[:, None] < K, other=0.0
@@ -131,7 +134,7 @@ def repeated(x, w, y, M, N, K, MASK: tl.constexpr, BM: tl.constexpr, BN: tl.cons
 class Clamped:
     """A call. Rows of w from the size on are infinite or NaN, where the tensor has them.
 
-    one: whether neighbouring rows of w are neighbours in memory. spare: rows of w from N on. tile: rows of w in a tile. fewer, other: limits of masks.
+    wide: whether rows are i64, and those of x are limited too. one: whether neighbouring rows of w are neighbours in memory. spare: rows of w from N on. tile: rows of w in a tile. fewer, other: limits of masks.
     """
 
     index: str
