@@ -1,5 +1,6 @@
 """Reads indices that are their own number below a size, and any other number from there on: rows of a tile that wrap, or
-are limited to rows of a tensor.
+are limited to rows of a tensor. The size may count from where a program has moved a pointer to, as in
+`arange % min(BLOCK, N - start)`: `access.py` adds the move.
 """
 
 from __future__ import annotations
