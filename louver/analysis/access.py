@@ -32,8 +32,8 @@ class Dimension:
     """A dimension of a tile, in elements.
 
     number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size:
-        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on start again at 0. floored: a
-        mask excludes indices below 0. unsigned: so does a mask that compares indices as unsigned.
+        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on are other ones below it. floored:
+        a mask excludes indices below 0. unsigned: so does a mask that compares indices as unsigned.
     """
 
     number: int
@@ -215,6 +215,13 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             quotient = divide(monomial, stride)
             if quotient is not None and factor % by == 0:
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
+        own = next(((place, part) for place, part in fitting if _ends_before(found[place], part)), None)
+        if own is not None:
+            place, part = own
+            size = found[place].size
+            assert size is not None
+            found[place], first[place] = replace(found[place], size=size + part), first[place] + part
+            continue
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if fitting and weights.count(max(weights)) > 1:
             raise unsupported(
@@ -232,6 +239,11 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
         else:
             first[place] = first[place] + part
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
+
+
+def _ends_before(each: Dimension, moved: Polynomial) -> bool:
+    """Whether rows are their own number below `size - moved`, from where a pointer was moved to."""
+    return each.wrapped and each.size is not None and all((one, -by) in each.size.terms for one, by in moved)
 
 
 def _weight(stride: Polynomial) -> tuple[int, int]:

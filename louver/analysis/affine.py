@@ -14,12 +14,13 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, moved
+from louver.analysis.atoms import Iteration, Lane, Wrapped, always_below, lanes, moved
 from louver.analysis.integers import constant_integer, least_of, position, steps_of
+from louver.analysis.own_numbers import own_number
 from louver.analysis.passages import end_of
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
-from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.comparisons import SelectOp
 from louver.ir.polynomial import ONE, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile.syntax import join_indices
@@ -252,22 +253,27 @@ class Affine:
         return found
 
     def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Wrapped | None:
-        """An index that wraps or is clamped past the last row: by `% size`, `min(…, size - 1)`, or 0 by `tl.where`."""
-        if as_tensor(op.result.type) is None:
+        """A tile of indices that are their own number below a size, see `own_number`."""
+        tile = as_tensor(op.result.type)
+        found = None if tile is None else own_number(op, self.integer)
+        if tile is None or found is None or len(lanes(found.index)) != 1 or lanes(found.size):
             return None
-        match op:
-            case arith.RemSIOp():
-                index, size = self.integer(op.lhs), self.integer(op.rhs)
-            case arith.MinSIOp():
-                index, size = self.integer(op.lhs), self.integer(op.rhs) + Polynomial.number(1)
-            case SelectOp():
-                inside = op.cond.owner
-                if not isinstance(inside, CmpiOp) or constant_integer(op.rhs) is None or inside.lhs is not op.lhs:
-                    return None
-                if inside.name_of_predicate not in ("slt", "ult"):
-                    return None
-                index, size = self.integer(inside.lhs), self.integer(inside.rhs)
-        return Wrapped(index, size) if len(lanes(index)) == 1 and not lanes(size) else None
+        (number,) = lanes(found.index)
+        # Of `min(size, BLOCK)` the tile's shape may imply one number.
+        rows = tile.get_shape()[number]
+        sizes = [size for size in self.least(found.size) if not always_below(found.index - size, number, rows)]
+        return replace(found, size=sizes[0]) if len(sizes) == 1 else found
+
+    def least(self, value: Polynomial) -> tuple[Polynomial, ...]:
+        """The numbers whose minimum a number is, also of a minimum and a constant."""
+        more = value.coefficient(ONE)
+        alone = next(iter(value.atoms)) if len(value.atoms) == 1 else None
+        if not isinstance(alone, SSAValue) or value != Polynomial.atom(cast(Hashable, alone)) + more:
+            return (value,)
+        parts = least_of(cast(SSAValue, alone))
+        if len(parts) == 1:
+            return (value,)
+        return tuple(each + more for part in parts for each in self.least(self.integer(part)))
 
     @contextmanager
     def _supposing(self) -> Generator[None]:

@@ -19,7 +19,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Compound):
-    """`index` modulo `size`: rows after the last one wrap to the first. `index` varies along one dimension."""
+    """`index` where it is below `size`, and any other row from there on. `index` varies along one dimension."""
 
     index: Polynomial
     size: Polynomial
@@ -42,6 +42,12 @@ class Iteration:
 def lanes(value: Polynomial) -> frozenset[int]:
     """The dimensions along which a polynomial varies."""
     return frozenset(leaf.dimension for leaf in value.leaves if isinstance(leaf, Lane))
+
+
+def always_below(value: Polynomial, dimension: int, extent: int) -> bool:
+    """Whether a number plus the lane along a dimension of a tile of `extent` is always below 0."""
+    most = (value - Polynomial.atom(Lane(dimension))).constant
+    return most is not None and most + extent - 1 < 0
 
 
 def moved(value: Polynomial, where: Callable[[int], int]) -> Polynomial:

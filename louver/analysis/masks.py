@@ -10,8 +10,9 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.affine import Affine, renumbering
-from louver.analysis.atoms import Lane, lanes, moved
-from louver.analysis.integers import constant_integer, least_of
+from louver.analysis.atoms import always_below, lanes, moved
+from louver.analysis.integers import constant_integer
+from louver.analysis.own_numbers import upper_bound
 from louver.ir.comparisons import CmpiOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
@@ -48,11 +49,7 @@ class Bound:
 def _is_implied(value: Polynomial, shape: Sequence[int]) -> bool:
     """Whether a number plus at most one lane of a tile is always below 0."""
     found = lanes(value)
-    if len(found) != 1:
-        return False
-    (number,) = found
-    most = (value - Polynomial.atom(Lane(number))).constant
-    return most is not None and most + shape[number] - 1 < 0
+    return len(found) == 1 and all(always_below(value, number, shape[number]) for number in found)
 
 
 def read_mask(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
@@ -91,11 +88,10 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
         return []
     op = condition.owner
     if isinstance(op, CmpiOp):
-        sign, relation = op.name_of_predicate[0], op.name_of_predicate[1:]
-        low, high = (op.lhs, op.rhs) if relation[0] == "l" else (op.rhs, op.lhs)
+        unsigned, found = op.name_of_predicate[0] == "u", upper_bound(op)
         # As an unsigned number, an index below 0 is above every size: what is below it is no bound of it.
-        if relation[0] in "lg" and not (sign == "u" and lanes(affine.integer(high))):
-            return [_below(affine, low, high, int(relation[1] == "e"), unsigned=sign == "u")]
+        if found is not None and not (unsigned and lanes(affine.integer(found[1]))):
+            return [_below(affine, *found, unsigned=unsigned)]
     culprit = op if isinstance(op, Operation) else user
     raise unsupported(
         "a mask must consist of upper bounds (offsets < size), joined by &",
@@ -104,8 +100,6 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
     )
 
 
-def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int, *, unsigned: bool) -> Bound:
-    lowest = affine.integer(low)
-    start = lowest - Polynomial.number(less)
-    each = tuple(start - affine.integer(part) for part in least_of(high))
-    return Bound(start - affine.integer(high), each, lowest if unsigned else None)
+def _below(affine: Affine, low: SSAValue, high: SSAValue, more: int, *, unsigned: bool) -> Bound:
+    index, size = affine.integer(low), affine.integer(high) + more
+    return Bound(index - size, tuple(index - each for each in affine.least(size)), index if unsigned else None)

@@ -47,11 +47,15 @@ def came_from(value: SSAValue) -> Sequence[SSAValue]:
 
 
 def passed_to(op: Operation, index: int) -> Sequence[SSAValue]:
-    """The values that receive operand `index` of a `scf.for`, or of a yield in a loop or branch. Empty for others."""
+    """The values that receive operand `index` of a loop, or of what ends a region of a loop or branch. Empty for others."""
     parent = op.parent_op()
     if isinstance(op, scf.ForOp) and index >= 3:
         return passages(op)[index - 3].names
-    if isinstance(op, scf.YieldOp) and isinstance(parent, scf.ForOp | scf.IfOp):
+    if isinstance(op, scf.WhileOp):
+        return passages(op)[index].names
+    if isinstance(op, scf.ConditionOp) and isinstance(parent, scf.WhileOp) and index >= 1:
+        return passages(parent)[len(parent.arguments) + index - 1].names
+    if isinstance(op, scf.YieldOp) and isinstance(parent, scf.ForOp | scf.IfOp | scf.WhileOp):
         return passages(parent)[index].names
     return ()
 

@@ -1,6 +1,7 @@
 """Follows rows of a tile that lie outside its tensor, and proves that no store writes them. A program at the last rows
-reads beyond them, with an index that wraps (`% M`) or is 0 there. Louver reads zeros instead. This is valid if results
-of these rows stay in their own rows, and no store writes them.
+reads beyond them, with an index that is another row there: one that wraps (`% M`), or the last one. Louver reads zeros
+instead. This is valid if results of these rows stay in their own rows, until a mask excludes them: that of a store, or
+of `tl.where`, which replaces them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from xdsl.traits import is_side_effect_free
 
 from louver.analysis.passages import passed_to
 from louver.ir import tile as tt
+from louver.ir.comparisons import SelectOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -22,23 +24,34 @@ Writing = tt.StoreOp | tt.DescriptorStoreOp | tt.AtomicRMWOp | tt.DescriptorRedu
 Rows = frozenset[int]
 """Dimensions of a tile along which it may have such rows."""
 
+SHOWN = 1
+"""The operand of a choice that its mask shows."""
+
 _RULE = "rows that wrap (%) may reach nothing but a store that masks them"
 _ADVICE = "load with the mask rows < size instead of rows % size"
 
 
-def check_wrapped_rows(load: tt.LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:
+def check_wrapped_rows(
+    load: tt.LoadOp,
+    dimension: int,
+    drops: Callable[[Writing, int], bool],
+    excludes: Callable[[SSAValue, int, Operation], bool],
+) -> None:
     """Reject a load whose rows beyond the last one, along `dimension` of its tile, can affect results.
 
-    drops: whether a writing operation leaves them out along a dimension of its tile.
+    drops: whether a writing operation leaves them out along a dimension of its tile. excludes: whether a mask of an
+    operation does.
     """
-    _Spread(drops).follow(load.result, frozenset({dimension}))
+    _Spread(drops, excludes).follow(load.result, frozenset({dimension}))
 
 
 class _Spread:
     """found: the dimensions that are known for each value."""
 
-    def __init__(self, drops: Callable[[Writing, int], bool]) -> None:
-        self.drops = drops
+    def __init__(
+        self, drops: Callable[[Writing, int], bool], excludes: Callable[[SSAValue, int, Operation], bool]
+    ) -> None:
+        self.drops, self.excludes = drops, excludes
         self.found: dict[SSAValue, Rows] = {}
 
     def follow(self, value: SSAValue, rows: Rows) -> None:
@@ -58,13 +71,15 @@ class _Spread:
                     raise unsupported(_RULE, op, _ADVICE)
                 if isinstance(op, tt.AtomicRMWOp):
                     self.follow(op.result, rows)
-            case scf.ForOp() | scf.YieldOp():
+            case scf.ForOp() | scf.WhileOp() | scf.YieldOp() | scf.ConditionOp():
                 for name in passed_to(op, use.index):
                     self.follow(name, rows)
             case tt.DotOp():
                 self.follow(op.d, _of_dot(op, use.index, rows))
             case tt.ReduceOp():
                 self._reduced(op, rows)
+            case SelectOp() if use.index == SHOWN and as_tensor(op.cond.type) is not None:
+                self.follow(op.result, frozenset(each for each in rows if not self.excludes(op.cond, each, op)))
             case tt.ReduceReturnOp() | tt.GatherOp():
                 raise unsupported(_RULE, op, _ADVICE)
             case _:

@@ -100,7 +100,7 @@ class Describer:
         for op, each in found:
             if isinstance(op, tt.LoadOp):
                 # `read_nest` compares the rows that the store excludes with the operands.
-                _check_rows(op, each, lambda op, dimension, beyond: True)
+                self._check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
         self.sizes.learn([each for _, each in found])
         self._check_whole_steps(found)
@@ -166,7 +166,18 @@ class Describer:
 
     def check_rows(self, load: tt.LoadOp, found: Access) -> None:
         """Reject a load if a store could write results of rows beyond the last one."""
-        _check_rows(load, found, self._drops)
+        self._check_rows(load, found, self._drops)
+
+    def _check_rows(self, load: tt.LoadOp, found: Access, drops: _Drops) -> None:
+        for each in found.dimensions:
+            if each.wrapped:
+                assert each.size is not None
+                self._check_beyond(load, each.number, each.first - each.size, drops)
+
+    def _check_beyond(self, load: tt.LoadOp, dimension: int, beyond: Polynomial, drops: _Drops) -> None:
+        """Reject a load whose rows can affect results, from where `beyond` plus a tile's row is at least 0."""
+        excludes = partial(self._excludes, beyond=beyond)
+        check_wrapped_rows(load, dimension, partial(drops, beyond=beyond), excludes)
 
     def _check_repeated(self, load: tt.LoadOp, found: Access) -> None:
         """Reject a load whose mask excludes repeated elements, if a store could write them.
@@ -182,7 +193,7 @@ class Describer:
                     load,
                     "write (rows[:, None] < M) & (columns[None, :] < K)",
                 )
-            check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
+            self._check_beyond(load, number, beyond, self._drops)
 
     def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
         """Whether a store excludes the rows beyond the last one.
@@ -190,9 +201,16 @@ class Describer:
         beyond: minus the number of a tile's rows that are inside.
         """
         if isinstance(op, tt.StoreOp | tt.AtomicRMWOp) and op.mask is not None:
-            rows = Polynomial.atom(Lane(dimension)) + beyond
-            return any(rows in bound.each for bound in some_bounds(self.affine, op.mask, op))
+            return self._excludes(op.mask, dimension, op, beyond)
         return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
+
+    def _excludes(self, mask: SSAValue, dimension: int, op: Operation, beyond: Polynomial) -> bool:
+        """Whether a mask of `op` is false for the rows beyond the last one."""
+        rows = Polynomial.atom(Lane(dimension)) + beyond
+        bounds = some_bounds(self.affine, mask, op)
+        # A mask may end earlier, by a number of rows.
+        further = [(each - rows).constant for bound in bounds for each in (bound.value, *bound.each)]
+        return any(each is not None and each >= 0 for each in further)
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
         """For each dimension of a store through a descriptor or block pointer: its number, the start of the tile, and
@@ -319,10 +337,3 @@ class Describer:
 
 class _Drops(Protocol):
     def __call__(self, op: Writing, dimension: int, beyond: Polynomial) -> bool: ...
-
-
-def _check_rows(load: tt.LoadOp, found: Access, drops: _Drops) -> None:
-    for each in found.dimensions:
-        if each.wrapped:
-            assert each.size is not None
-            check_wrapped_rows(load, each.number, partial(drops, beyond=each.first - each.size))

@@ -53,3 +53,8 @@ def test_loops_and_branches_pass_values_on() -> None:
     assert passed_to(end, 0) == (x, a)
     assert passed_to(loop, 4) == (y, b)
     assert not passed_to(loop, 0)
+    shown, next_ = repeated.before_region.block.last_op, repeated.after_region.block.last_op
+    assert shown is not None and next_ is not None
+    assert passed_to(repeated, 0) == passed_to(next_, 0) == (z,)
+    assert passed_to(shown, 1) == (inner, *repeated.results)
+    assert not passed_to(shown, 0)
