@@ -214,7 +214,7 @@ class Affine:
         steps = steps_of(loop.ub)
         whole, by = steps if steps is not None and (first, step) == (0, 1) else (loop.ub, step)
         length = self.integer(whole) - Polynomial.number(first)
-        return length.ceil(by) if _is_count(length) else None
+        return length.ceil(by) if is_count(length) else None
 
     def rounds(self, first: Polynomial) -> list[tuple[int, Round]]:
         """The rounds of loops that move an index upwards, each with the factor of its steps."""
@@ -387,10 +387,10 @@ def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
     return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in step.leaves)
 
 
-def _is_count(value: Polynomial) -> bool:
+def is_count(value: Polynomial) -> bool:
     """Whether the value has no negative terms, so it is at least 0 if its arguments are."""
     return all(
-        factor > 0 and all(not isinstance(atom, Part) or _is_count(atom.whole) for atom, _ in monomial)
+        factor > 0 and all(not isinstance(atom, Part) or is_count(atom.whole) for atom, _ in monomial)
         for monomial, factor in value
     )
 
