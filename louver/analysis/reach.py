@@ -62,8 +62,8 @@ def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, 
 
 
 def _steps(end: Polynomial, first: int, by: int, names: Mapping[SSAValue, str]) -> Size | None:
-    """The iterations of a loop that ends at an argument, a number, or a product or part of these."""
-    return launch_size((end - first).ceil(by), names) if len(end.terms) < 2 else None
+    """The iterations of a loop that ends at a size. Below 1, there are none."""
+    return launch_size((end - first).ceil(by), names)
 
 
 def _shared(number: SSAValue, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:

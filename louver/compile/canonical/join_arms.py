@@ -162,7 +162,7 @@ class _Pairs:
             condition if load.mask is None else self._made(arith.AndIOp(condition, load.mask))
             for condition, load in ((taken, one), (self._filled(free, one), other))
         ]
-        return self._made(arith.OrIOp(*parts))
+        return self._made(arith.OrIOp(parts[0], parts[1]))
 
     def _suffices(self, wide: LoadOp, load: LoadOp, *, holds: bool) -> bool:
         """Whether the mask of a load is as good as that of its fellow `load`, where the condition is `holds`."""
