@@ -21,7 +21,7 @@ from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Size, tuple[Size, ...]] | None:
     """The end of the reads along a dimension without a bound, and the counts that it depends on, see `Reach`. None if a
     launch cannot compute a tile's start: it must be a multiple of a number for each program, or for each iteration of a
-    loop that ends at an argument or a number.
+    loop that ends at a size.
     """
     end, counts = Polynomial.number(dimension.extent), set[Size]()
     first = dimension.first
