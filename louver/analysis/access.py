@@ -47,9 +47,14 @@ class Dimension:
 
     @property
     def begins_before(self) -> bool:
-        """Whether the first tile, in the order of programs and iterations, begins below 0."""
+        """Whether the first tile, in the order of programs and iterations, begins below 0.
+
+        A dimension has an element at least: `(cdiv(K, BK) - 1) * BK` is 0 or more for K columns.
+        """
+        sized = frozenset[Hashable]() if self.size is None else self.size.atoms
+        least = self.first.over(lambda atom: Polynomial.number(int(atom in sized)))
         others = [factor for monomial, factor in self.first if monomial != ONE]
-        return self.first.coefficient(ONE) < 0 and all(factor > 0 for factor in others)
+        return least is not None and (least.constant or 0) < 0 and all(factor > 0 for factor in others)
 
 
 @dataclass(frozen=True, slots=True)

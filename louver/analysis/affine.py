@@ -78,10 +78,15 @@ _LOADED = (
 
 @dataclass(slots=True)
 class Affine:
-    """Reads values of a kernel. known, pointers: results of earlier reads."""
+    """Reads values of a kernel.
+
+    known, pointers: results of earlier reads.
+    positive: arguments that reads take to be above 0, for the launch to check; None where it does not check them.
+    """
 
     known: dict[SSAValue, Polynomial] = field(default_factory=dict[SSAValue, Polynomial])
     pointers: dict[SSAValue, Pointer] = field(default_factory=dict[SSAValue, Pointer])
+    positive: set[SSAValue] | None = None
 
     def integer(self, value: SSAValue) -> Polynomial:
         """An integer or a tensor of integers. Rejects tensors that are not computed from ranges and scalars."""
@@ -215,7 +220,21 @@ class Affine:
         steps = steps_of(loop.ub)
         whole, by = steps if steps is not None and (first, step) == (0, 1) else (loop.ub, step)
         length = self.integer(whole) - Polynomial.number(first)
-        return length.ceil(by) if _is_count(length) else None
+        return length.ceil(by) if is_count(length) or self._is_count_if_positive(length) else None
+
+    def _is_count_if_positive(self, value: Polynomial) -> bool:
+        """Whether the value is at least 0 if its arguments are above 0, such as `cdiv(K, BK) - 1`. Records them if so."""
+        if (
+            self.positive is None
+            or not is_count(value - value.coefficient(ONE))
+            or not all(map(_is_given, value.leaves))
+        ):
+            return False
+        least = value.over(lambda atom: Polynomial.number(1))
+        if least is None or (least.constant or 0) < 0:
+            return False
+        self.positive |= cast(frozenset[SSAValue], value.leaves)
+        return True
 
     def rounds(self, first: Polynomial) -> list[tuple[int, Round]]:
         """The rounds of loops that move an index upwards, each with the factor of its steps."""
@@ -393,12 +412,17 @@ def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
     return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in step.leaves)
 
 
-def _is_count(value: Polynomial) -> bool:
+def is_count(value: Polynomial) -> bool:
     """Whether the value has no negative terms, so it is at least 0 if its arguments are."""
     return all(
-        factor > 0 and all(not isinstance(atom, Part) or _is_count(atom.whole) for atom, _ in monomial)
+        factor > 0 and all(not isinstance(atom, Part) or is_count(atom.whole) for atom, _ in monomial)
         for monomial, factor in value
     )
+
+
+def _is_given(atom: Hashable) -> bool:
+    """Whether an atom is an argument of the kernel."""
+    return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), tt.FuncOp)
 
 
 def renumbering(op: tt.ExpandDimsOp | tt.TransOp) -> Callable[[int], int]:

@@ -91,19 +91,3 @@ def whole_steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
     op = value.owner
     step = constant_integer(op.rhs) if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else None
     return None if step is None or not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else (op.lhs, step)
-
-
-def rounded_down(value: SSAValue, step: int | None) -> SSAValue:
-    """The whole of a whole rounded down to a multiple of `step` (`K // BK * BK`, `K - K % BK`); else the value."""
-    match value.owner:
-        case arith.MuliOp(lhs=one, rhs=other):
-            for count, by in ((one, other), (other, one)):
-                found = whole_steps_of(count)
-                if found is not None and found[1] == step == constant_integer(by):
-                    return found[0]
-        case arith.SubiOp(lhs=whole, rhs=rest) if isinstance(rest.owner, arith.RemSIOp):
-            if rest.owner.lhs is whole and constant_integer(rest.owner.rhs) == step is not None:
-                return whole
-        case _:
-            pass
-    return value

@@ -21,7 +21,7 @@ from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Size, tuple[Size, ...]] | None:
     """The end of the reads along a dimension without a bound, and the counts that it depends on, see `Reach`. None if a
     launch cannot compute a tile's start: it must be a multiple of a number for each program, or for each iteration of a
-    loop that ends at an argument or a number.
+    loop that ends at a size.
     """
     end, counts = Polynomial.number(dimension.extent), set[Size]()
     first = dimension.first
@@ -62,8 +62,8 @@ def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, 
 
 
 def _steps(end: Polynomial, first: int, by: int, names: Mapping[SSAValue, str]) -> Size | None:
-    """The iterations of a loop that ends at an argument, a number, or a product or part of these."""
-    return launch_size((end - first).ceil(by), names) if len(end.terms) < 2 else None
+    """The iterations of a loop that ends at a size. Below 1, there are none."""
+    return launch_size((end - first).ceil(by), names)
 
 
 def _shared(number: SSAValue, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:

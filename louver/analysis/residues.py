@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdsl.dialects import arith
 from xdsl.ir import Block, SSAValue
 
-from louver.analysis.integers import constant_integer, without_extension
+from louver.analysis.integers import constant_integer, steps_of, whole_steps_of, without_extension
 from louver.ir.arith import TruncIOp
 from louver.ir.comparisons import CmpiOp
 
@@ -144,6 +144,46 @@ class ResidueReader:
             return None
         left, right = self.integer(op.lhs), self.integer(op.rhs)
         return None if left is None or right is None else (left - right).truth(op.name_of_predicate)
+
+
+def size_before(end: SSAValue, step: int) -> SSAValue | None:
+    """The size of which an end leaves at most one step, and has only whole steps; None if there is none.
+
+    Examples are `K // BK * BK`, `K - K % BK` and `(cdiv(K, BK) - 1) * BK`. The size is at least 1.
+    """
+    found = (whole for whole, by in _divided(end) if by == step and _ends_before(end, 1, whole, step))
+    return next(found, None)
+
+
+def size_of_steps(count: SSAValue) -> tuple[SSAValue, int] | None:
+    """The size and the step of a number of steps, if they leave at most one step of the size; else None.
+
+    Examples are `K // BK` and `cdiv(K, BK) - 1`.
+    """
+    return next(((whole, by) for whole, by in _divided(count) if _ends_before(count, by, whole, by)), None)
+
+
+def _ends_before(value: SSAValue, factor: int, whole: SSAValue, step: int) -> bool:
+    found = ResidueReader(whole, step).integer(value)
+    if found is None or not found.is_at_least(0):
+        return False
+    gone = found.times(factor)
+    steps, left = gone.divided(step), Residues.size(step) - gone
+    return steps is not None and steps.times(step) == gone and left.is_at_least(0) and left.times(-1).is_at_least(-step)
+
+
+def _divided(value: SSAValue) -> list[tuple[SSAValue, int]]:
+    """The sizes that a sum or product of numbers divides into steps."""
+    value = without_extension(value)
+    match value.owner:
+        case arith.AddiOp(lhs=one, rhs=other) | arith.SubiOp(lhs=one, rhs=other) | arith.MuliOp(lhs=one, rhs=other):
+            return [*_divided(one), *_divided(other)]
+        case arith.RemSIOp(lhs=whole, rhs=by):
+            step = constant_integer(by)
+            found = None if step is None or step < 1 else (whole, step)
+        case _:
+            found = steps_of(value) or whole_steps_of(value)
+    return [] if found is None else [(without_extension(found[0]), found[1])]
 
 
 _INTEGERS = (

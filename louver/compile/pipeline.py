@@ -21,6 +21,7 @@ from louver.compile.canonical.canonicalize import (
     CANONICAL,
     COUNT_LOOPS,
     DROP_ASSUMPTIONS,
+    JOIN_ARMS,
     JOIN_EQUAL_INTEGERS,
     MAKE_HOST_DESCRIPTORS,
     PROPAGATE_SPARSITY,
@@ -297,6 +298,7 @@ WRITTEN: tuple[Step[KernelState], ...] = ((COPY,), GENERATE)
 DECOMPOSE: tuple[Pass[KernelState], ...] = (
     COPY,
     COUNT_LOOPS,
+    JOIN_ARMS,
     on_module(shape_loads),
     on_module(fold_sums),
     PROPAGATE_SPARSITY,

@@ -15,6 +15,7 @@ from louver.compile.canonical.describe_tiles import describe_tiles
 from louver.compile.canonical.drop_counters import drop_counters
 from louver.compile.canonical.fold_sums import add_in_place
 from louver.compile.canonical.fuse_gated_pair import fuse_gated_pair
+from louver.compile.canonical.join_arms import join_arms
 from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.join_splits import join_splits
 from louver.compile.canonical.join_stores import join_stores
@@ -51,6 +52,7 @@ def drop_assumptions(module: ModuleOp) -> None:
 
 
 COUNT_LOOPS = on_module(count_loops)
+JOIN_ARMS = on_module(join_arms)
 PROPAGATE_SPARSITY = on_module(propagate_sparsity)
 DROP_ASSUMPTIONS = on_module(drop_assumptions)
 JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
@@ -60,6 +62,7 @@ TURN_ACROSS = on_module(turn_across)
 
 CANONICAL: tuple[Pass[State], ...] = (
     COUNT_LOOPS,
+    JOIN_ARMS,
     PROPAGATE_SPARSITY,
     on_module(require_multiplied),
     DROP_ASSUMPTIONS,

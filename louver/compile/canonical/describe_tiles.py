@@ -27,7 +27,7 @@ from louver.analysis.launch_size import launch_size
 from louver.analysis.masks import Bound, read_mask, some_bounds
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
 from louver.compile.canonical.turn_across import lengths_across
-from louver.compile.condition_attributes import require_rows_apart, require_steps, require_whole
+from louver.compile.condition_attributes import require_positive, require_rows_apart, require_steps, require_whole
 from louver.compile.rewrite.descriptors import Descriptors, contiguous_last
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
@@ -96,6 +96,7 @@ class Describer:
 
     def rewrite(self, tiles: Sequence[TileAccess]) -> None:
         """Rewrite all accesses of the kernel."""
+        self.affine.positive = set()
         found = [(op, self.access(op, follow=True)) for op in tiles]
         for op, each in found:
             if isinstance(op, tt.LoadOp):
@@ -111,6 +112,9 @@ class Describer:
                 self.load(op, each, ordered, complete)
             else:
                 self._store(op, each, ordered, complete)
+        for argument, name in self.function.argument_names.items():
+            if argument in self.affine.positive:
+                require_positive(self.function, name)
 
     def _check_whole_steps(self, found: Sequence[tuple[TileAccess, Access]]) -> None:
         """Make the launch check that K is whole steps, where no mask of K bounds what is read behind a selected matrix.

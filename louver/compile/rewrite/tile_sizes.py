@@ -22,7 +22,8 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.access import Access, Dimension
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
-from louver.analysis.integers import constant_integer, rounded_down, steps_of, whole_steps_of
+from louver.analysis.integers import constant_integer, steps_of
+from louver.analysis.residues import size_before, size_of_steps
 from louver.compile.condition_attributes import require_multiple
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.ir.polynomial import Polynomial
@@ -50,10 +51,11 @@ class TileSizes:
         known = self.known
         pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
         for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
-            step, steps = constant_integer(loop.step), steps_of(loop.ub) or whole_steps_of(loop.ub)
-            whole = rounded_down(loop.ub, step)
-            if step == 1 and steps is not None:
+            step, whole = constant_integer(loop.step), loop.ub
+            if step == 1 and (steps := steps_of(loop.ub) or size_of_steps(loop.ub)) is not None:
                 whole, step = steps
+            elif step is not None and step > 1:
+                whole = size_before(loop.ub, step) or loop.ub
             if step is not None and step > 1:
                 times = Polynomial.number(step) * Polynomial.atom(Iteration(loop))
                 pairs.append((times, self.affine.integer(whole)))
