@@ -20,7 +20,7 @@ docs/computed-addresses.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -105,10 +105,8 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
             raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
     runs, across = _proofs(function, names), lengths_across(function)
     found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
-    apart = Apart(
-        runs, {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
-    )
-    proven = {op: _Proven.of(op, runs, apart if root in across else None) for op, root in found.items()}
+    sizes = {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
+    proven = {op: _Proven.of(op, Apart(runs, sizes), across.get(root)) for op, root in found.items()}
     for op, each in proven.items():
         require_multiples(each.needs, op)
         if each.apart is not None:
@@ -179,23 +177,29 @@ class _Proven:
     apart: Size | None = None
 
     @classmethod
-    def of(cls, load: tt.LoadOp, runs: Runs, apart: Apart | None) -> _Proven:
-        """apart: for a tensor that is sparse along its last axis but one, else None."""
-        across = apart is not None
+    def of(cls, load: tt.LoadOp, apart: Apart, length: SSAValue | None) -> _Proven:
+        """length: that of a line, for a tensor that is sparse along its last axis but one; else None."""
+        across, runs = length is not None, apart.runs
         columns = _columns(load, runs, across=across)
+
+        def moves(count: int, apart: Apart) -> bool:
+            if length is None:
+                return apart.runs.moves(load, columns, count)
+            return apart.runs.multiples[length] % count == 0 and apart.moves(load, columns, count)
+
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
-        sizes = () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
-        piece = next((each for each in sizes if width % each == 0 and runs.moves(load, columns, each)), 1)
+        sizes = (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
+        piece = next((each for each in sizes if width % each == 0 and moves(each, apart)), 1)
         needs: Needs | None = NOTHING
         if piece == 1 and isinstance(tensor_of(load.result).element_type, IntegerType):
-            needs = None if across else _needs(load, columns, runs, group)
+            needs = _needs(lambda known: moves(group, Apart(known, apart.names)), runs, group)
             if needs is None:
-                raise unsupported(_PIECES_OF_INTEGERS, load, _INSTEAD_OF_INTEGERS[across])
+                raise unsupported(_PIECES_OF_INTEGERS, load, _instead_of_integers("rows" if across else "columns"))
             piece, runs = group, Runs({**runs.multiples, **dict(needs)})
         zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
         line, masked, distance = piece, piece, None
-        if apart is not None:
+        if across:
             lines = {each: apart.of(load.ptr, columns, each) for each in (group * ENTRY_CODES, group)}
             line, distance = next(((each, found) for each, found in lines.items() if found), (1, None))
             masks = [*zeroed, *([] if load.mask is None else [(load.mask, columns)])]
@@ -208,19 +212,19 @@ _PIECES_OF_INTEGERS = (
     "along the sparse axis, with one mask"
 )
 
-_INSTEAD_OF_INTEGERS = (
-    "write row * stride + column, with columns that are start + tl.arange for a start of whole groups, and a mask of "
-    "columns < K",
-    "pass the transpose, sparse along its last axis, or address tiles by program_id * BLOCK + tl.arange",
-)
-"""What to write instead, for a tensor that is sparse along its last axis, and for one along its last axis but one."""
+
+def _instead_of_integers(along: str) -> str:
+    return (
+        f"write row * stride + column, with {along} that are start + tl.arange for a start of whole groups, and a mask of "
+        f"{along} < K"
+    )
 
 
-def _needs(load: tt.LoadOp, columns: int, runs: Runs, group: int) -> Needs | None:
+def _needs(moves: Callable[[Runs], bool], runs: Runs, group: int) -> Needs | None:
     """The arguments that must be multiples of a group, for pieces of a group to be proven; None if that is no proof."""
 
     def proves(chosen: Sequence[SSAValue]) -> bool:
-        return Runs({**runs.multiples, **dict.fromkeys(chosen, group)}).moves(load, columns, group)
+        return moves(Runs({**runs.multiples, **dict.fromkeys(chosen, group)}))
 
     chosen = [
         each for each, known in runs.multiples.items() if isinstance(each.type, IntegerType) and known % group != 0
@@ -404,9 +408,9 @@ class _Load:
         """The place of the first value of a piece. What begins within a group is wrong: in whole groups, the place proves that
         the values of a group are one access.
         """
-        if self.proven.piece > 1:
+        if self.proven.piece > 1 and self.tensor.columns is None:
             return make.shifted(line, KEPT.bit_length() - 1)
-        return make.times(make.shifted(line, self.group.bit_length() - 1), make.wide(self.group // KEPT))
+        return make.times(make.shifted(line, self.piece.bit_length() - 1), make.wide(self.piece // KEPT))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
         row, begin = self._entry(shape)
@@ -480,11 +484,13 @@ class _Load:
                 if piece.offsets:
                     faults.append(make.compared(offset, "ne", self._beside(make, base, piece.after)))
                 faults.append(make.compared(base, "slt", 0))
-            if inside is not None and tensor.length is not None and (piece.after != 0 or extent > self.group):
+            if inside is not None and tensor.length is not None and (piece.after != 0 or extent > self.piece):
                 end = make.minus(tensor.length, extent)
                 faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
             if self.proven.piece == 1:
                 faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
+            elif inside is not None:
+                faults.append(make.compared(make.masked(inside, min(extent, self.piece) - 1), "ne", 0))
             for number, other in enumerate(others, 1):
                 distance = number if self.tensor.columns is None else make.times(self.tensor.columns, number)
                 faults.append(make.compared(other, "ne", make.add(offset, distance)))
