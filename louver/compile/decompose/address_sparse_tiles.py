@@ -36,7 +36,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.alignment import NOTHING, Needs
@@ -57,6 +57,7 @@ from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp, TruncIOp
 from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VALUES, VIOLATIONS
+from louver.ir.divisor import MULTIPLIER, SHIFT
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
@@ -276,16 +277,49 @@ def _comes_before(op: Operation, other: Operation) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class _Divisor:
+    """The arguments of a `louver.ir.divisor.Divisor`, i32."""
+
+    value: SSAValue
+    multiplier: SSAValue
+    shift: SSAValue
+
+    def quotient(self, make: TileNumbers, number: SSAValue) -> SSAValue:
+        """A number, i32 and not negative, divided and rounded down. A negative one gives any number."""
+        product = make.times(make.unsigned(number), make.unsigned(self.multiplier))
+        return make.narrow(make.right(product, make.unsigned(self.shift)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """How the lines of a tensor are stored that is sparse along its last axis but one.
+
+    columns: the length of a row of the dense tensor. length: that of a line.
+    """
+
+    columns: _Divisor
+    length: _Divisor
+
+    def place(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """The place of an element in all lines and in its own one, i32, from its offset in the dense tensor, which 32 bits hold."""
+        columns, length = self.columns.value, self.length.value
+        offset = make.narrow(offset)
+        row = self.columns.quotient(make, offset)
+        column, matrix = make.minus(offset, make.times(row, columns)), self.length.quotient(make, row)
+        inside = make.minus(row, make.times(matrix, length))
+        return make.add(make.times(make.add(make.times(matrix, columns), column), length), inside), inside
+
+
+@dataclass(frozen=True, slots=True)
 class _Tensor:
-    """The arguments of a computed tensor. columns, length: of a tensor that is sparse along its last axis but one, else None."""
+    """The arguments of a computed tensor. lines: None for one that is sparse along its last axis."""
 
     values: SSAValue
     codes: SSAValue
     count: SSAValue
     nan: SSAValue
     flag: SSAValue
-    columns: SSAValue | None
-    length: SSAValue | None
+    lines: _Lines | None
 
 
 def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[dict[SSAValue, _Tensor], frozenset[str]]:
@@ -302,15 +336,22 @@ def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[di
         added.add(name)
         return argument
 
+    def divisor(value: SSAValue) -> _Divisor:
+        name = names[cast(BlockArgument, value).index]
+        shift = add(value, name + SHIFT, i32)
+        return _Divisor(value, add(value, name + MULTIPLIER, i32), shift)
+
     flag = add(block.args[-1], VIOLATIONS, tt.PointerType(i32), MULTIPLE)
     attributes[-1][APART] = UnitAttr()
     for root in [each for each in block.args if each in roots]:
         name, pointee = names[root.index], cast(tt.PointerType, root.type).pointee
         nan = add(root, name + NAN, i64, MULTIPLE // memory_bytes(pointee))
         count, codes = add(root, name + COUNT, i64), add(root, name + CODES, tt.PointerType(i16), MULTIPLE)
-        columns = add(codes, name + COLUMNS, i64) if root in across else None
+        lines = None
+        if root in across:
+            lines = _Lines(divisor(add(codes, name + COLUMNS, i32)), divisor(across[root]))
         values = add(root, name + VALUES, tt.PointerType(pointee), MULTIPLE)
-        found[root] = _Tensor(values, codes, count, nan, flag, columns, across.get(root))
+        found[root] = _Tensor(values, codes, count, nan, flag, lines)
     function.take_types()
     function.argument_attributes = attributes
     function.name_arguments(dict(enumerate(names)))
@@ -405,12 +446,13 @@ class _Load:
         return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
 
     def _first_value(self, make: TileNumbers, line: SSAValue) -> SSAValue:
-        """The place of the first value of a piece. What begins within a group is wrong: in whole groups, the place proves that
-        the values of a group are one access.
+        """The place of the first value of a piece. What begins within a piece is wrong: in whole pieces, the place proves that
+        the values of a piece are one access.
         """
-        if self.proven.piece > 1 and self.tensor.columns is None:
+        if self.proven.piece > 1 and self.tensor.lines is None:
             return make.shifted(line, KEPT.bit_length() - 1)
-        return make.times(make.shifted(line, self.piece.bit_length() - 1), make.wide(self.piece // KEPT))
+        place = make.times(make.shifted(line, self.piece.bit_length() - 1), self.piece // KEPT)
+        return cast("SSAValue", make.wide(place))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
         row, begin = self._entry(shape)
@@ -424,9 +466,10 @@ class _Load:
         kind = {"kind": StringAttr("or"), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
         report = tt.AtomicRMWOp.build(operands=[flag, one, [wrong]], properties=kind, result_types=[one.type])
         insert(self.op, report, self.op)
-        held = make.both(make.compared(found.line, "sge", 0), make.compared(found.line, "slt", self.tensor.count))
+        line = make.wide(found.line)
+        held = make.both(make.compared(line, "sge", 0), make.compared(line, "slt", self.tensor.count))
         shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)
-        word = make.shifted(found.line, self.entry.bit_length() - 1)
+        word = make.shifted(line, self.entry.bit_length() - 1)
         low = self._load(self.tensor.codes, word, shown, filler, shape)
         if self.proven.piece >= self.entry:
             return low
@@ -470,30 +513,19 @@ class _Load:
         """
         base = self._offset(row, begin, shape)
         sampled = [self._piece(row, column, after, shape) for column, after in pieces]
-        live, make, tensor = self.samples.live, TileNumbers(self.op), self.tensor
-        base = live(base)
-        entry, inside = self._line(make, base)
+        live, make = self.samples.live, TileNumbers(self.op)
+        base, lines = live(base), self.tensor.lines
+        entry, inside = (base, None) if lines is None else lines.place(make, base)
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
-            offset, *others = map(live, piece.offsets) if piece.offsets else (self._beside(make, base, piece.after),)
-            # Along the other axis a piece is whole groups, and the tensor holds whole groups.
-            last = make.minus(tensor.count, extent if inside is None else 1)
-            faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
+            if lines is None or inside is None:
+                faults = self._faults_along(make, base, piece, extent)
+            else:
+                faults = self._faults_across(make, base, lines, inside, piece, extent)
             if piece.after != 0:
-                line = make.add(entry, make.wide(piece.after))
-                if piece.offsets:
-                    faults.append(make.compared(offset, "ne", self._beside(make, base, piece.after)))
-                faults.append(make.compared(base, "slt", 0))
-            if inside is not None and tensor.length is not None and (piece.after != 0 or extent > self.piece):
-                end = make.minus(tensor.length, extent)
-                faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
-            if self.proven.piece == 1:
+                line = make.add(entry, make.wide(piece.after) if inside is None else piece.after)
+            if self.proven.piece == 1 and inside is None:
                 faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
-            elif inside is not None:
-                faults.append(make.compared(make.masked(inside, min(extent, self.piece) - 1), "ne", 0))
-            for number, other in enumerate(others, 1):
-                distance = number if self.tensor.columns is None else make.times(self.tensor.columns, number)
-                faults.append(make.compared(other, "ne", make.add(offset, distance)))
             mask, *rest = map(live, piece.masks) if piece.masks else (None,)
             fault = make.either(*faults)
             if mask is not None:
@@ -502,10 +534,39 @@ class _Load:
             wrong.append(fault)
         return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
 
-    def _beside(self, make: TileNumbers, base: SSAValue, after: Number) -> SSAValue:
-        """The offset of an element that stands `after` columns behind one at an offset."""
-        distance = make.wide(after)
-        return make.add(base, distance if self.tensor.columns is None else make.times(self.tensor.columns, distance))
+    def _faults_along(self, make: TileNumbers, base: SSAValue, piece: _Piece, extent: int) -> list[SSAValue]:
+        """What may be wrong with a piece along the last axis, whose entry begins at an offset."""
+        offset, *others = map(self.samples.live, piece.offsets)
+        last = make.minus(self.tensor.count, extent)
+        faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
+        if piece.after != 0:
+            faults.append(make.compared(offset, "ne", make.add(base, make.wide(piece.after))))
+            faults.append(make.compared(base, "slt", 0))
+        return faults + [make.compared(other, "ne", make.add(offset, number)) for number, other in enumerate(others, 1)]
+
+    def _faults_across(
+        self, make: TileNumbers, base: SSAValue, lines: _Lines, inside: SSAValue, piece: _Piece, extent: int
+    ) -> list[SSAValue]:
+        """The same for a piece along the last axis but one. inside: the place of its entry in its line.
+
+        The rest of a piece, and of an entry, is in the tensor because it is in the line.
+        """
+        columns = make.wide(lines.columns.value)
+        faults = [make.compared(base, "uge", self.tensor.count)]
+        faults.append(make.compared(make.masked(inside, min(extent, self.piece) - 1), "ne", 0))
+        if piece.after != 0 or extent > self.piece:
+            end = make.minus(lines.length.value, extent)
+            faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
+        if not piece.offsets:
+            return faults
+        offset, *others = map(self.samples.live, piece.offsets)
+        if piece.after != 0:
+            distance = make.times(columns, make.wide(piece.after))
+            faults.append(make.compared(offset, "ne", make.add(base, distance)))
+        return faults + [
+            make.compared(other, "ne", make.add(offset, make.times(columns, number)))
+            for number, other in enumerate(others, 1)
+        ]
 
     def _mask(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue | None:
         """The mask of elements. Columns that the other operand of the dot masks with zeros count as masked too: what stands
@@ -529,21 +590,6 @@ class _Load:
         # In a line, the place of an entry gives that of its pieces.
         placed = () if proven.line >= self.entry > self.piece else placed
         return _Piece(tuple(self._offset(row, each, shape) for each in placed), masks, after)
-
-    def _line(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue | None]:
-        """The place of an element in the lines that are stored, from its offset in the dense tensor; and its place in its line,
-        i32, for a tensor that is sparse along its last axis but one, else None.
-        """
-        if self.tensor.columns is None or self.tensor.length is None:
-            return offset, None
-        # A launch checks that 32 bits hold the offsets. Divisions of 64 bits take several times as long.
-        across, length = make.narrow(self.tensor.columns), self.tensor.length
-        offset = make.narrow(offset)
-        row = make.quotient(offset, across)
-        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, length)
-        inside = make.minus(row, make.times(matrix, length))
-        line = make.add(make.times(make.add(make.times(matrix, across), column), length), inside)
-        return cast("SSAValue", make.wide(line)), inside
 
     def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
         return self._at(self.op.ptr, row, column, shape)
