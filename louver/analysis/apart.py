@@ -112,7 +112,7 @@ class Apart:
                 case arith.MuliOp():
                     found = min(found, self._rows_of_product(key, apart))
                 case arith.ConstantOp():
-                    found = min(found, _whole(constant_everywhere(value), apart) or WHOLE)
+                    found = min(found, power(self.distances(value, apart) or 0))
                 case arith.AddiOp() | tt.AddPtrOp() | arith.SubiOp():
                     pending += [(each, dimension, count) for each in owner.operands]
                 case SelectOp(lhs=left, rhs=right):
@@ -133,24 +133,19 @@ class Apart:
         """The same for a product of which a factor is the distance, or a multiple of it. Any other one is a place in a row."""
         factors = list(_factors(key))
         found = [
-            prod([by, *(run.multiple for each in factors if each is not one and (run := self.runs.of(*each)))])
+            prod([power(by), *(run.multiple for each in factors if each is not one and (run := self.runs.of(*each)))])
             for one in factors
-            if (by := self._distances(one[0], apart)) is not None
+            if (by := self.distances(one[0], apart)) is not None
         ]
         return min(max(found, default=WHOLE), WHOLE)
 
-    def _distances(self, factor: SSAValue, apart: Size) -> int | None:
-        """The largest power of two that divides the distances in a factor; None if it is no multiple of the distance."""
+    def distances(self, factor: SSAValue, apart: Size) -> int | None:
+        """How many distances a factor is: 1 for the distance itself, a quotient of constants; None for any other factor."""
         if (number := constant_everywhere(factor)) is not None:
-            return _whole(number, apart)
+            by = apart.constant
+            return None if not by or number % by else number // by
         size = None if as_tensor(factor.type) is not None else launch_size(factor, self.names)
         return 1 if size == apart else None
-
-
-def _whole(number: int | None, apart: Size) -> int | None:
-    """The largest power of two that divides the quotient of two constants; None if they are not, or it is not exact."""
-    by = apart.constant
-    return None if not by or number is None or number % by else power(number // by)
 
 
 def _source(key: Key) -> Key | None:

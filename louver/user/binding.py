@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Generic, Protocol, TypeVar
 
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
 from louver.frontend.transposed import LENGTH
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VIOLATIONS
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, ROWS, VIOLATIONS
 from louver.ir.conditions import Conditions
 from louver.ir.divisor import MOST_DIVIDED, Divisor
 from louver.ir.polynomial import Numbers, with_grid
@@ -252,7 +253,8 @@ def _bind_tiles(
                 argument + NAN: (page.address + NAN_PLACE - values.address) // s.dtype.bytes,
             }
             if s.axis != s.ndim - 1:
-                numbers |= {argument + COLUMNS: s.shape[-1]} | Divisor(max(1, s.shape[-1])).numbers(argument + COLUMNS)
+                numbers |= {argument + COLUMNS: s.shape[-1], argument + ROWS: prod(s.shape[:-1])}
+                numbers |= Divisor(max(1, s.shape[-1])).numbers(argument + COLUMNS)
                 numbers |= Divisor(max(1, s.size)).numbers(argument + LENGTH)
 
     def made(box: BoxParameter, place: Held, numbers: Numbers) -> M:

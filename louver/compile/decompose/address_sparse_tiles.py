@@ -50,18 +50,18 @@ from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
-from louver.compile.decompose.sample import Places, Samples
+from louver.compile.decompose.sample import Part, Places, Samples
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp, TruncIOp
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VALUES, VIOLATIONS
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, ROWS, VALUES, VIOLATIONS
 from louver.ir.divisor import MULTIPLIER, SHIFT
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
-from louver.ir.tile.multiples import APART, DIVISIBILITY, multiples_of
+from louver.ir.tile.multiples import APART, DIVISIBILITY, MATRIX, multiples_of
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import AnyTensor, element_bits, memory_bytes, tensor_of
 from louver.isa.metadata import CODE_BITS, ENTRY_CODES, MAPS
@@ -107,7 +107,8 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
     runs, across = _proofs(function, names), lengths_across(function)
     found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
     sizes = {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
-    proven = {op: _Proven.of(op, Apart(runs, sizes), across.get(root)) for op, root in found.items()}
+    apart = Apart(runs, sizes)
+    proven = {op: _Proven.of(op, apart, across.get(root)) for op, root in found.items()}
     for op, each in proven.items():
         require_multiples(each.needs, op)
         if each.apart is not None:
@@ -115,7 +116,7 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
     tensors, added = _add_arguments(function, names)
     samples, pieces = Samples(function), dict[str, int]()
     for op, root in found.items():
-        load = _Load(op, tensors[root], proven[op], samples)
+        load = _Load(op, tensors[root], proven[op], samples, apart)
         pieces[names[root]] = min(load.bytes, pieces.get(names[root], load.bytes))
         load.replace()
     remove_dead(function)
@@ -294,20 +295,45 @@ class _Divisor:
 class _Lines:
     """How the lines of a tensor are stored that is sparse along its last axis but one.
 
-    columns: the length of a row of the dense tensor. length: that of a line.
+    columns: the length of a row of the dense tensor. length: that of a line. matrix: the same, for more than one matrix.
+    rows: of all matrices, i64.
     """
 
     columns: _Divisor
-    length: _Divisor
+    length: SSAValue
+    matrix: _Divisor | None
+    rows: SSAValue
 
-    def place(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """The place of an element in all lines and in its own one, i32, from its offset in the dense tensor, which 32 bits hold."""
-        columns, length = self.columns.value, self.length.value
-        offset = make.narrow(offset)
-        row = self.columns.quotient(make, offset)
-        column, matrix = make.minus(offset, make.times(row, columns)), self.length.quotient(make, row)
-        inside = make.minus(row, make.times(matrix, length))
-        return make.add(make.times(make.add(make.times(matrix, columns), column), length), inside), inside
+    def place(self, make: TileNumbers, count: SSAValue, rest: SSAValue, rows: SSAValue | None) -> _Placed:
+        """An element at an offset in the dense tensor: so many rows, or none, and the rest. count: the elements of the tensor."""
+        columns = self.columns.value
+        outside, offset = [make.compared(rest, "uge", count)], make.narrow(rest)
+        before = row = self.columns.quotient(make, offset)
+        column = make.minus(offset, make.times(row, columns))
+        if rows is not None:
+            total = make.add(rows, make.wide(row))
+            outside.append(make.compared(total, "uge", self.rows))
+            row = make.narrow(total)
+        if self.matrix is not None:
+            matrix = self.matrix.quotient(make, row)
+            row = make.minus(row, make.times(matrix, self.length))
+            column = make.add(make.times(matrix, columns), column)
+        line = make.add(make.times(column, self.length), row)
+        return _Placed(line, row, row if rows is None else before, tuple(outside))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """An element in the lines that are stored.
+
+    line: its place in all lines, i32. inside: in its own one. aligned: a number that is a multiple of a piece if `inside` is.
+    outside: conditions, any of which holds if the tensor lacks it.
+    """
+
+    line: SSAValue
+    inside: SSAValue
+    aligned: SSAValue
+    outside: tuple[SSAValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +375,9 @@ def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[di
         count, codes = add(root, name + COUNT, i64), add(root, name + CODES, tt.PointerType(i16), MULTIPLE)
         lines = None
         if root in across:
-            lines = _Lines(divisor(add(codes, name + COLUMNS, i32)), divisor(across[root]))
+            rows = add(codes, name + ROWS, i64)
+            matrix = None if MATRIX in attributes[root.index] else divisor(across[root])
+            lines = _Lines(divisor(add(codes, name + COLUMNS, i32)), across[root], matrix, rows)
         values = add(root, name + VALUES, tt.PointerType(pointee), MULTIPLE)
         found[root] = _Tensor(values, codes, count, nan, flag, lines)
     function.take_types()
@@ -401,7 +429,7 @@ class _Load:
     checked: columns that the load of codes checks at once.
     """
 
-    def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples) -> None:
+    def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples, apart: Apart) -> None:
         self.op, self.tensor, self.proven, self.samples = op, tensor, proven, samples
         tile = tensor_of(op.result)
         self.element, self.axes = tile.element_type, Axes(1 - proven.columns, proven.columns)
@@ -409,6 +437,10 @@ class _Load:
         self.group = MAPS[element_bits(self.element)].group
         self.entry = ENTRY_CODES * self.group
         self.piece = max(proven.piece, self.group)
+        self.parts = None
+        if proven.apart is not None and proven.line >= self.entry and proven.piece > 1:
+            # A loop along K changes rows alone: the rest is divided before it.
+            self.parts = Part("rest", apart, proven.apart), Part("rows", apart, proven.apart)
         # A piece may be longer than an entry, whose columns alone are checked with its codes.
         whole = min(proven.line, proven.masked) == self.entry > self.piece
         self.checked = self.entry if whole else min(self.piece, self.entry)
@@ -511,20 +543,23 @@ class _Load:
 
         extent: columns of a piece. own: whether the line is that of the only piece, not of the entry.
         """
-        base = self._offset(row, begin, shape)
+        base = self._offset(row, begin, shape, None if self.parts is None else self.parts[0])
+        rows = None if self.parts is None else self._offset(row, begin, shape, self.parts[1])
         sampled = [self._piece(row, column, after, shape) for column, after in pieces]
         live, make = self.samples.live, TileNumbers(self.op)
         base, lines = live(base), self.tensor.lines
-        entry, inside = (base, None) if lines is None else lines.place(make, base)
+        rows = None if rows is None else live(rows)
+        placed = None if lines is None else lines.place(make, self.tensor.count, base, rows)
+        entry = base if placed is None else placed.line
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
-            if lines is None or inside is None:
+            if lines is None or placed is None:
                 faults = self._faults_along(make, base, piece, extent)
             else:
-                faults = self._faults_across(make, base, lines, inside, piece, extent)
+                faults = self._faults_across(make, base, lines, placed, piece, extent)
             if piece.after != 0:
-                line = make.add(entry, make.wide(piece.after) if inside is None else piece.after)
-            if self.proven.piece == 1 and inside is None:
+                line = make.add(entry, make.wide(piece.after) if placed is None else piece.after)
+            if self.proven.piece == 1 and placed is None:
                 faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
             mask, *rest = map(live, piece.masks) if piece.masks else (None,)
             fault = make.either(*faults)
@@ -545,18 +580,18 @@ class _Load:
         return faults + [make.compared(other, "ne", make.add(offset, number)) for number, other in enumerate(others, 1)]
 
     def _faults_across(
-        self, make: TileNumbers, base: SSAValue, lines: _Lines, inside: SSAValue, piece: _Piece, extent: int
+        self, make: TileNumbers, base: SSAValue, lines: _Lines, placed: _Placed, piece: _Piece, extent: int
     ) -> list[SSAValue]:
-        """The same for a piece along the last axis but one. inside: the place of its entry in its line.
+        """The same for a piece along the last axis but one. placed: its entry.
 
         The rest of a piece, and of an entry, is in the tensor because it is in the line.
         """
         columns = make.wide(lines.columns.value)
-        faults = [make.compared(base, "uge", self.tensor.count)]
-        faults.append(make.compared(make.masked(inside, min(extent, self.piece) - 1), "ne", 0))
+        faults = list(placed.outside)
+        faults.append(make.compared(make.masked(placed.aligned, min(extent, self.piece) - 1), "ne", 0))
         if piece.after != 0 or extent > self.piece:
-            end = make.minus(lines.length.value, extent)
-            faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
+            end = make.minus(lines.length, extent)
+            faults.append(make.compared(make.add(placed.inside, piece.after), "sgt", end))
         if not piece.offsets:
             return faults
         offset, *others = map(self.samples.live, piece.offsets)
@@ -588,16 +623,18 @@ class _Load:
         masks = tuple(mask for each in masked if (mask := self._mask(row, each, shape)) is not None)
         placed = group[:1] if proven.line >= self.group else group
         # In a line, the place of an entry gives that of its pieces.
-        placed = () if proven.line >= self.entry > self.piece else placed
+        placed = () if self.parts is not None or proven.line >= self.entry > self.piece else placed
         return _Piece(tuple(self._offset(row, each, shape) for each in placed), masks, after)
 
-    def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
-        return self._at(self.op.ptr, row, column, shape)
+    def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int], part: Part | None = None) -> SSAValue:
+        return self._at(self.op.ptr, row, column, shape, part)
 
-    def _at(self, value: SSAValue, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
+    def _at(
+        self, value: SSAValue, row: SSAValue, column: SSAValue, shape: Sequence[int], part: Part | None = None
+    ) -> SSAValue:
         """The elements of a tile of the load at rows and columns."""
         indices = (row, column) if self.axes.rows == 0 else (column, row)
-        return self.samples.at(value, Places(tuple(shape), indices))
+        return self.samples.at(value, Places(tuple(shape), indices, part))
 
     def _index(self, shape: Sequence[int], dimension: int) -> SSAValue:
         """The numbers along a dimension of a tile of two dimensions."""

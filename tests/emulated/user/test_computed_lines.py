@@ -216,6 +216,50 @@ def test_whole_steps_and_wrapped_columns(rng: np.random.Generator, k: int, n: in
     np.testing.assert_allclose(y, x.astype(np.float64) @ w.astype(np.float64), atol=0.05)
 
 
+@pytest.mark.parametrize(("k", "n"), [(80, 37), (64, 16)])
+def test_matrices_below_one_another(rng: np.random.Generator, k: int, n: int) -> None:
+    """The matrices of a batch, read as one that is as long as all of them."""
+    case = Case(rng, k, n, held=3)
+    case.entries, case.y, case.k = np.zeros(1, np.int32), case.y[:1], 3 * k
+    case.x = rng.standard_normal((M, 3 * k)).astype(np.float16)
+    case.run()
+    case.check()
+
+
+@triton.jit
+def passed(y, x, w, flags, N, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [TM, N] = x [TM, K] by w [K, N], forwards and backwards. Branches and loops pass the pointers on."""
+    m, j, n = tl.arange(0, TM), tl.arange(0, TK), tl.program_id(0) * TN + tl.arange(0, TN)
+    column, last = n % N, (tl.cdiv(K, TK) - 1) * TK
+    if tl.load(flags + tl.program_id(0)) > 0:
+        at = w + j[:, None] * stride + column[None, :]
+    else:
+        at = w + j[:, None] * stride + (N - 1 - column)[None, :]
+    total = tl.zeros((TM, TN), tl.float32)
+    for start in range(0, K, TK):
+        k = start + j
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+        total = tl.dot(one, tl.load(at, mask=(k < K)[:, None], other=0.0), total)
+        at += TK * stride
+    for step in range(0, K, TK):
+        at -= TK * stride
+        k = last - step + j
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+        total = tl.dot(one, tl.load(at, mask=(k < K)[:, None], other=0.0), total)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+@pytest.mark.parametrize(("k", "n"), [(144, 37), (128, 48), (136, 40)])
+def test_branches_and_loops_pass_pointers(rng: np.random.Generator, k: int, n: int) -> None:
+    x, stored = rng.integers(-3, 4, (M, k)).astype(np.float16), rng.integers(-3, 4, (n, k)).astype(np.float16)
+    w, y = np.ascontiguousarray(louver.prune(stored, "2:4").T), np.full((M, n), np.nan, np.float32)
+    flags = np.array([1, 0, 1], np.int32)
+    louver.jit(passed).emulate[(-(-n // 16),)](y, x, louver.compress(w, "2:4", axis=0), flags, n, k, n, **TILE)
+    column = np.arange(n)
+    read = np.where(flags[column // 16] > 0, column, n - 1 - column)
+    np.testing.assert_array_equal(y, 2 * x.astype(np.float64) @ w[:, read].astype(np.float64))
+
+
 def test_the_distance_of_rows_is_checked_at_the_launch(rng: np.random.Generator) -> None:
     w = np.ascontiguousarray(louver.prune(rng.standard_normal((37, 128)).astype(np.float16), "2:4").T)
     x, y = rng.standard_normal((M, 128)).astype(np.float16), np.full((M, 37), np.nan, np.float32)
