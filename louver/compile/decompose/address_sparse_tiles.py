@@ -559,8 +559,6 @@ class _Load:
                 faults = self._faults_across(make, base, lines, placed, piece, extent)
             if piece.after != 0:
                 line = make.add(entry, make.wide(piece.after) if placed is None else piece.after)
-            if self.proven.piece == 1 and placed is None:
-                faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
             mask, *rest = map(live, piece.masks) if piece.masks else (None,)
             fault = make.either(*faults)
             if mask is not None:
@@ -574,10 +572,15 @@ class _Load:
         offset, *others = map(self.samples.live, piece.offsets)
         last = make.minus(self.tensor.count, extent)
         faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
+        line = base
         if piece.after != 0:
-            faults.append(make.compared(offset, "ne", make.add(base, make.wide(piece.after))))
-            faults.append(make.compared(base, "slt", 0))
-        return faults + [make.compared(other, "ne", make.add(offset, number)) for number, other in enumerate(others, 1)]
+            line = make.add(base, make.wide(piece.after))
+            faults += [make.compared(offset, "ne", line), make.compared(base, "slt", 0)]
+        if self.proven.piece == 1:
+            faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
+        for number, other in enumerate(others, 1):
+            faults.append(make.compared(other, "ne", make.add(offset, number)))
+        return faults
 
     def _faults_across(
         self, make: TileNumbers, base: SSAValue, lines: _Lines, placed: _Placed, piece: _Piece, extent: int
