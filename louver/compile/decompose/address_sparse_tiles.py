@@ -51,6 +51,7 @@ from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_view
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
 from louver.compile.decompose.sample import Part, Places, Samples
+from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
@@ -278,65 +279,6 @@ def _comes_before(op: Operation, other: Operation) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Divisor:
-    """The arguments of a `louver.ir.divisor.Divisor`, i32."""
-
-    value: SSAValue
-    multiplier: SSAValue
-    shift: SSAValue
-
-    def quotient(self, make: TileNumbers, number: SSAValue) -> SSAValue:
-        """A number, i32 and not negative, divided and rounded down. A negative one gives any number."""
-        product = make.times(make.unsigned(number), make.unsigned(self.multiplier))
-        return make.narrow(make.right(product, make.unsigned(self.shift)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """How the lines of a tensor are stored that is sparse along its last axis but one.
-
-    columns: the length of a row of the dense tensor. length: that of a line. matrix: the same, for more than one matrix.
-    rows: of all matrices, i64.
-    """
-
-    columns: _Divisor
-    length: SSAValue
-    matrix: _Divisor | None
-    rows: SSAValue
-
-    def place(self, make: TileNumbers, count: SSAValue, rest: SSAValue, rows: SSAValue | None) -> _Placed:
-        """An element at an offset in the dense tensor: so many rows, or none, and the rest. count: the elements of the tensor."""
-        columns = self.columns.value
-        outside, offset = [make.compared(rest, "uge", count)], make.narrow(rest)
-        before = row = self.columns.quotient(make, offset)
-        column = make.minus(offset, make.times(row, columns))
-        if rows is not None:
-            total = make.add(rows, make.wide(row))
-            outside.append(make.compared(total, "uge", self.rows))
-            row = make.narrow(total)
-        if self.matrix is not None:
-            matrix = self.matrix.quotient(make, row)
-            row = make.minus(row, make.times(matrix, self.length))
-            column = make.add(make.times(matrix, columns), column)
-        line = make.add(make.times(column, self.length), row)
-        return _Placed(line, row, row if rows is None else before, tuple(outside))
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """An element in the lines that are stored.
-
-    line: its place in all lines, i32. inside: in its own one. aligned: a number that is a multiple of a piece if `inside` is.
-    outside: conditions, any of which holds if the tensor lacks it.
-    """
-
-    line: SSAValue
-    inside: SSAValue
-    aligned: SSAValue
-    outside: tuple[SSAValue, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Tensor:
     """The arguments of a computed tensor. lines: None for one that is sparse along its last axis."""
 
@@ -345,7 +287,7 @@ class _Tensor:
     count: SSAValue
     nan: SSAValue
     flag: SSAValue
-    lines: _Lines | None
+    lines: Lines | None
 
 
 def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[dict[SSAValue, _Tensor], frozenset[str]]:
@@ -362,10 +304,10 @@ def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[di
         added.add(name)
         return argument
 
-    def divisor(value: SSAValue) -> _Divisor:
+    def divisor(value: SSAValue) -> DivisorArguments:
         name = names[cast(BlockArgument, value).index]
         shift = add(value, name + SHIFT, i32)
-        return _Divisor(value, add(value, name + MULTIPLIER, i32), shift)
+        return DivisorArguments(value, add(value, name + MULTIPLIER, i32), shift)
 
     flag = add(block.args[-1], VIOLATIONS, tt.PointerType(i32), MULTIPLE)
     attributes[-1][APART] = UnitAttr()
@@ -377,7 +319,7 @@ def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[di
         if root in across:
             rows = add(codes, name + ROWS, i64)
             matrix = None if MATRIX in attributes[root.index] else divisor(across[root])
-            lines = _Lines(divisor(add(codes, name + COLUMNS, i32)), across[root], matrix, rows)
+            lines = Lines(divisor(add(codes, name + COLUMNS, i32)), across[root], matrix, rows)
         values = add(root, name + VALUES, tt.PointerType(pointee), MULTIPLE)
         found[root] = _Tensor(values, codes, count, nan, flag, lines)
     function.take_types()
@@ -583,7 +525,7 @@ class _Load:
         return faults
 
     def _faults_across(
-        self, make: TileNumbers, base: SSAValue, lines: _Lines, placed: _Placed, piece: _Piece, extent: int
+        self, make: TileNumbers, base: SSAValue, lines: Lines, placed: Placed, piece: _Piece, extent: int
     ) -> list[SSAValue]:
         """The same for a piece along the last axis but one. placed: its entry.
 
