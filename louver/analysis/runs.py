@@ -38,14 +38,14 @@ class Run:
     @classmethod
     def of(cls, number: int) -> Run:
         """A block in which all values are `number`."""
-        return cls(0, _power(number))
+        return cls(0, power(number))
 
     def meets(self, other: Run) -> Run | None:
         """The facts that hold for both; None if the steps differ."""
         return Run(self.step, min(self.multiple, other.multiple)) if self.step == other.step else None
 
 
-def _power(number: int) -> int:
+def power(number: int) -> int:
     """The largest power of two that divides a number, at most `WHOLE`."""
     return min(number & -number, WHOLE) if number else WHOLE
 
@@ -171,7 +171,7 @@ class Runs:
                 number = constant_integer(value)
                 return None if number is None else Run.of(number)
             case tt.MakeRangeOp():
-                start = _power(op.start.value.data)
+                start = power(op.start.value.data)
                 return (
                     Run(1, min(start, count))
                     if count > 1
@@ -214,7 +214,7 @@ class Runs:
                 size = memory_bytes(pointer.pointee)
                 if not _stays(last, count):
                     return None
-                return Run(first.step + last.step * size, min(first.multiple, _power(last.multiple * size)))
+                return Run(first.step + last.step * size, min(first.multiple, power(last.multiple * size)))
             case ExtSIOp() | ExtUIOp():
                 return first if _stays(first, count) else None
             case TruncIOp() | arith.IndexCastOp():

@@ -73,7 +73,7 @@ from louver.frontend.problem import Problem, Tile
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
 from louver.ir.tile import PointerType, element_name
-from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_multiples
+from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_matrices, mark_multiples
 from louver.isa.async_copy import CopyBytes
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
@@ -501,6 +501,7 @@ class Choice:
     options: of register tiles.
     multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
     apart: arrays that do not overlap any other array, so that stores to others do not change them.
+    matrices: sparse tensors of two dimensions that are sparse along the first one. Others may be batches.
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
     computed: whether register tiles address all sparse tiles at run time.
     line: the user's line at "file:line:column", or None.
@@ -512,6 +513,7 @@ class Choice:
     options: TileOptions = field(default_factory=TileOptions)
     multiples: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    matrices: tuple[str, ...] = ()
     refused: str | None = None
     computed: bool = False
     line: Callable[[str], str | None] = lambda place: None
@@ -539,6 +541,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
         """The assumptions of register tiles are marked in the kernel."""
         mark_multiples(state.kernel, dict.fromkeys(choice.multiples, MULTIPLE))
         mark_apart(state.kernel, choice.apart)
+        mark_matrices(state.kernel, choice.matrices)
         if choice.computed:
             state.options = replace(state.options, computed=frozenset(marked_sparse(state.kernel)))
         _begin_tiles(state)

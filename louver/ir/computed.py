@@ -17,5 +17,8 @@ NAN = ".nan"
 COLUMNS = ".columns"
 """The length of a row of the dense tensor, if rows are not the sparse axis."""
 
+ROWS = ".rows"
+"""The rows of the dense tensor, of all its matrices, if rows are not the sparse axis."""
+
 VIOLATIONS = "violations.flag"
 """The page of violations (`louver.runtime.violations`)."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Generic, Protocol, TypeVar
 
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VIOLATIONS
+from louver.frontend.transposed import LENGTH
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, ROWS, VIOLATIONS
 from louver.ir.conditions import Conditions
+from louver.ir.divisor import MOST_DIVIDED, Divisor
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
@@ -29,7 +32,7 @@ from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import is_decided, schedule_of
 
-MOST_ACROSS = (1 << 31) - 1
+MOST_ACROSS = MOST_DIVIDED
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
 
 K = TypeVar("K")
@@ -248,8 +251,11 @@ def _bind_tiles(
             numbers |= {
                 argument + COUNT: s.rows * s.size,
                 argument + NAN: (page.address + NAN_PLACE - values.address) // s.dtype.bytes,
-                argument + COLUMNS: s.shape[-1],
             }
+            if s.axis != s.ndim - 1:
+                numbers |= {argument + COLUMNS: s.shape[-1], argument + ROWS: prod(s.shape[:-1])}
+                numbers |= Divisor(max(1, s.shape[-1])).numbers(argument + COLUMNS)
+                numbers |= Divisor(max(1, s.size)).numbers(argument + LENGTH)
 
     def made(box: BoxParameter, place: Held, numbers: Numbers) -> M:
         try:

@@ -46,7 +46,8 @@ class Wanted:
     """A kernel to compile: all inputs of its key. source: compared by its `key`.
 
     multiples: arguments that are multiples of 16, see `multiples_of`. apart: arrays that overlap no other one, see
-        `apart_of`. ctas: most CTAs of the call on an SM, see `ctas_of`. These three affect register tiles only.
+        `apart_of`. ctas: most CTAs of the call on an SM, see `ctas_of`. matrices: see `matrices_of`. These four affect register
+        tiles only.
     schedule: of a product; None: that of `sized`, else the kernel's own tile. found: arguments whose pattern was found, not
     promised. sized and found: not compared.
     """
@@ -62,6 +63,7 @@ class Wanted:
     schedule: Schedule | None = None
     sized: Sized | None = field(default=None, compare=False, repr=False)
     found: tuple[str, ...] = field(default=(), compare=False)
+    matrices: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -88,16 +90,17 @@ class Wanted:
             schedule=schedule,
             sized=Sized.of(call, grid, sm_count),
             found=call.found,
+            matrices=matrices_of(call),
         )
 
     @property
     def key(self) -> str:
         """The key of its record on disk."""
-        return self._key(self.multiples, self.apart, self.ctas)
+        return self._key(self.multiples, self.apart, self.ctas, *([self.matrices] if self.matrices else ()))
 
     @property
     def product_key(self) -> str:
-        """A second key if it is a product. It does not depend on `multiples`, `apart` and `ctas`."""
+        """A second key if it is a product. It does not depend on what affects register tiles only."""
         return self._key(None, None, None)
 
     def _key(self, *marks: tuple[str, ...] | int | None) -> str:
@@ -152,6 +155,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         options=TileOptions(warps=wanted.hints.warps, boxes=wanted.variant != "tiles", ctas=wanted.ctas),
         multiples=wanted.multiples,
         apart=wanted.apart,
+        matrices=wanted.matrices,
         refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),
         computed=wanted.variant == "computed",
         line=functools.partial(_line, wanted),
@@ -246,6 +250,11 @@ def multiples_of(call: Call) -> tuple[str, ...]:
         name for name, value in call.numbers.items() if is_passed(name) and type(value) is int and value % 16 == 0
     ]
     return tuple(sorted([*arrays, *numbers]))
+
+
+def matrices_of(call: Call) -> tuple[str, ...]:
+    """The sparse tensors of a call that have two dimensions and are sparse along the first one."""
+    return tuple(sorted(name for name, s in call.sparse.items() if s.ndim == 2 and s.axis == 0))
 
 
 def apart_of(call: Call) -> tuple[str, ...]:

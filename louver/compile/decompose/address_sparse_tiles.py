@@ -20,7 +20,7 @@ docs/computed-addresses.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -36,7 +36,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.alignment import NOTHING, Needs
@@ -50,17 +50,19 @@ from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
-from louver.compile.decompose.sample import Places, Samples
+from louver.compile.decompose.sample import Part, Places, Samples
+from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp, TruncIOp
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, VALUES, VIOLATIONS
+from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, ROWS, VALUES, VIOLATIONS
+from louver.ir.divisor import MULTIPLIER, SHIFT
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
-from louver.ir.tile.multiples import APART, DIVISIBILITY, multiples_of
+from louver.ir.tile.multiples import APART, DIVISIBILITY, MATRIX, multiples_of
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import AnyTensor, element_bits, memory_bytes, tensor_of
 from louver.isa.metadata import CODE_BITS, ENTRY_CODES, MAPS
@@ -105,10 +107,9 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
             raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
     runs, across = _proofs(function, names), lengths_across(function)
     found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
-    apart = Apart(
-        runs, {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
-    )
-    proven = {op: _Proven.of(op, runs, apart if root in across else None) for op, root in found.items()}
+    sizes = {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
+    apart = Apart(runs, sizes)
+    proven = {op: _Proven.of(op, apart, across.get(root)) for op, root in found.items()}
     for op, each in proven.items():
         require_multiples(each.needs, op)
         if each.apart is not None:
@@ -116,7 +117,7 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
     tensors, added = _add_arguments(function, names)
     samples, pieces = Samples(function), dict[str, int]()
     for op, root in found.items():
-        load = _Load(op, tensors[root], proven[op], samples)
+        load = _Load(op, tensors[root], proven[op], samples, apart)
         pieces[names[root]] = min(load.bytes, pieces.get(names[root], load.bytes))
         load.replace()
     remove_dead(function)
@@ -179,23 +180,29 @@ class _Proven:
     apart: Size | None = None
 
     @classmethod
-    def of(cls, load: tt.LoadOp, runs: Runs, apart: Apart | None) -> _Proven:
-        """apart: for a tensor that is sparse along its last axis but one, else None."""
-        across = apart is not None
+    def of(cls, load: tt.LoadOp, apart: Apart, length: SSAValue | None) -> _Proven:
+        """length: that of a line, for a tensor that is sparse along its last axis but one; else None."""
+        across, runs = length is not None, apart.runs
         columns = _columns(load, runs, across=across)
+
+        def moves(count: int, apart: Apart) -> bool:
+            if length is None:
+                return apart.runs.moves(load, columns, count)
+            return apart.runs.multiples[length] % count == 0 and apart.moves(load, columns, count)
+
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
-        sizes = () if across else (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
-        piece = next((each for each in sizes if width % each == 0 and runs.moves(load, columns, each)), 1)
+        sizes = (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
+        piece = next((each for each in sizes if width % each == 0 and moves(each, apart)), 1)
         needs: Needs | None = NOTHING
         if piece == 1 and isinstance(tensor_of(load.result).element_type, IntegerType):
-            needs = None if across else _needs(load, columns, runs, group)
+            needs = _needs(lambda known: moves(group, Apart(known, apart.names)), runs, group)
             if needs is None:
-                raise unsupported(_PIECES_OF_INTEGERS, load, _INSTEAD_OF_INTEGERS[across])
+                raise unsupported(_PIECES_OF_INTEGERS, load, _instead_of_integers("rows" if across else "columns"))
             piece, runs = group, Runs({**runs.multiples, **dict(needs)})
         zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
         line, masked, distance = piece, piece, None
-        if apart is not None:
+        if across:
             lines = {each: apart.of(load.ptr, columns, each) for each in (group * ENTRY_CODES, group)}
             line, distance = next(((each, found) for each, found in lines.items() if found), (1, None))
             masks = [*zeroed, *([] if load.mask is None else [(load.mask, columns)])]
@@ -208,19 +215,19 @@ _PIECES_OF_INTEGERS = (
     "along the sparse axis, with one mask"
 )
 
-_INSTEAD_OF_INTEGERS = (
-    "write row * stride + column, with columns that are start + tl.arange for a start of whole groups, and a mask of "
-    "columns < K",
-    "pass the transpose, sparse along its last axis, or address tiles by program_id * BLOCK + tl.arange",
-)
-"""What to write instead, for a tensor that is sparse along its last axis, and for one along its last axis but one."""
+
+def _instead_of_integers(along: str) -> str:
+    return (
+        f"write row * stride + column, with {along} that are start + tl.arange for a start of whole groups, and a mask of "
+        f"{along} < K"
+    )
 
 
-def _needs(load: tt.LoadOp, columns: int, runs: Runs, group: int) -> Needs | None:
+def _needs(moves: Callable[[Runs], bool], runs: Runs, group: int) -> Needs | None:
     """The arguments that must be multiples of a group, for pieces of a group to be proven; None if that is no proof."""
 
     def proves(chosen: Sequence[SSAValue]) -> bool:
-        return Runs({**runs.multiples, **dict.fromkeys(chosen, group)}).moves(load, columns, group)
+        return moves(Runs({**runs.multiples, **dict.fromkeys(chosen, group)}))
 
     chosen = [
         each for each, known in runs.multiples.items() if isinstance(each.type, IntegerType) and known % group != 0
@@ -273,15 +280,14 @@ def _comes_before(op: Operation, other: Operation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """The arguments of a computed tensor. columns, length: of a tensor that is sparse along its last axis but one, else None."""
+    """The arguments of a computed tensor. lines: None for one that is sparse along its last axis."""
 
     values: SSAValue
     codes: SSAValue
     count: SSAValue
     nan: SSAValue
     flag: SSAValue
-    columns: SSAValue | None
-    length: SSAValue | None
+    lines: Lines | None
 
 
 def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[dict[SSAValue, _Tensor], frozenset[str]]:
@@ -298,15 +304,24 @@ def _add_arguments(function: tt.FuncOp, roots: Collection[SSAValue]) -> tuple[di
         added.add(name)
         return argument
 
+    def divisor(value: SSAValue) -> DivisorArguments:
+        name = names[cast(BlockArgument, value).index]
+        shift = add(value, name + SHIFT, i32)
+        return DivisorArguments(value, add(value, name + MULTIPLIER, i32), shift)
+
     flag = add(block.args[-1], VIOLATIONS, tt.PointerType(i32), MULTIPLE)
     attributes[-1][APART] = UnitAttr()
     for root in [each for each in block.args if each in roots]:
         name, pointee = names[root.index], cast(tt.PointerType, root.type).pointee
         nan = add(root, name + NAN, i64, MULTIPLE // memory_bytes(pointee))
         count, codes = add(root, name + COUNT, i64), add(root, name + CODES, tt.PointerType(i16), MULTIPLE)
-        columns = add(codes, name + COLUMNS, i64) if root in across else None
+        lines = None
+        if root in across:
+            rows = add(codes, name + ROWS, i64)
+            matrix = None if MATRIX in attributes[root.index] else divisor(across[root])
+            lines = Lines(divisor(add(codes, name + COLUMNS, i32)), across[root], matrix, rows)
         values = add(root, name + VALUES, tt.PointerType(pointee), MULTIPLE)
-        found[root] = _Tensor(values, codes, count, nan, flag, columns, across.get(root))
+        found[root] = _Tensor(values, codes, count, nan, flag, lines)
     function.take_types()
     function.argument_attributes = attributes
     function.name_arguments(dict(enumerate(names)))
@@ -356,7 +371,7 @@ class _Load:
     checked: columns that the load of codes checks at once.
     """
 
-    def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples) -> None:
+    def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples, apart: Apart) -> None:
         self.op, self.tensor, self.proven, self.samples = op, tensor, proven, samples
         tile = tensor_of(op.result)
         self.element, self.axes = tile.element_type, Axes(1 - proven.columns, proven.columns)
@@ -364,6 +379,10 @@ class _Load:
         self.group = MAPS[element_bits(self.element)].group
         self.entry = ENTRY_CODES * self.group
         self.piece = max(proven.piece, self.group)
+        self.parts = None
+        if proven.apart is not None and proven.line >= self.entry and proven.piece > 1:
+            # A loop along K changes rows alone: the rest is divided before it.
+            self.parts = Part("rest", apart, proven.apart), Part("rows", apart, proven.apart)
         # A piece may be longer than an entry, whose columns alone are checked with its codes.
         whole = min(proven.line, proven.masked) == self.entry > self.piece
         self.checked = self.entry if whole else min(self.piece, self.entry)
@@ -401,12 +420,13 @@ class _Load:
         return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
 
     def _first_value(self, make: TileNumbers, line: SSAValue) -> SSAValue:
-        """The place of the first value of a piece. What begins within a group is wrong: in whole groups, the place proves that
-        the values of a group are one access.
+        """The place of the first value of a piece. What begins within a piece is wrong: in whole pieces, the place proves that
+        the values of a piece are one access.
         """
-        if self.proven.piece > 1:
+        if self.proven.piece > 1 and self.tensor.lines is None:
             return make.shifted(line, KEPT.bit_length() - 1)
-        return make.times(make.shifted(line, self.group.bit_length() - 1), make.wide(self.group // KEPT))
+        place = make.times(make.shifted(line, self.piece.bit_length() - 1), self.piece // KEPT)
+        return cast("SSAValue", make.wide(place))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
         row, begin = self._entry(shape)
@@ -420,9 +440,10 @@ class _Load:
         kind = {"kind": StringAttr("or"), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
         report = tt.AtomicRMWOp.build(operands=[flag, one, [wrong]], properties=kind, result_types=[one.type])
         insert(self.op, report, self.op)
-        held = make.both(make.compared(found.line, "sge", 0), make.compared(found.line, "slt", self.tensor.count))
+        line = make.wide(found.line)
+        held = make.both(make.compared(line, "sge", 0), make.compared(line, "slt", self.tensor.count))
         shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)
-        word = make.shifted(found.line, self.entry.bit_length() - 1)
+        word = make.shifted(line, self.entry.bit_length() - 1)
         low = self._load(self.tensor.codes, word, shown, filler, shape)
         if self.proven.piece >= self.entry:
             return low
@@ -464,30 +485,22 @@ class _Load:
 
         extent: columns of a piece. own: whether the line is that of the only piece, not of the entry.
         """
-        base = self._offset(row, begin, shape)
+        base = self._offset(row, begin, shape, None if self.parts is None else self.parts[0])
+        rows = None if self.parts is None else self._offset(row, begin, shape, self.parts[1])
         sampled = [self._piece(row, column, after, shape) for column, after in pieces]
-        live, make, tensor = self.samples.live, TileNumbers(self.op), self.tensor
-        base = live(base)
-        entry, inside = self._line(make, base)
+        live, make = self.samples.live, TileNumbers(self.op)
+        base, lines = live(base), self.tensor.lines
+        rows = None if rows is None else live(rows)
+        placed = None if lines is None else lines.place(make, self.tensor.count, base, rows)
+        entry = base if placed is None else placed.line
         wrong, shown, line = list[SSAValue](), list[SSAValue](), entry
         for piece in sampled:
-            offset, *others = map(live, piece.offsets) if piece.offsets else (self._beside(make, base, piece.after),)
-            # Along the other axis a piece is whole groups, and the tensor holds whole groups.
-            last = make.minus(tensor.count, extent if inside is None else 1)
-            faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
+            if lines is None or placed is None:
+                faults = self._faults_along(make, base, piece, extent)
+            else:
+                faults = self._faults_across(make, base, lines, placed, piece, extent)
             if piece.after != 0:
-                line = make.add(entry, make.wide(piece.after))
-                if piece.offsets:
-                    faults.append(make.compared(offset, "ne", self._beside(make, base, piece.after)))
-                faults.append(make.compared(base, "slt", 0))
-            if inside is not None and tensor.length is not None and (piece.after != 0 or extent > self.group):
-                end = make.minus(tensor.length, extent)
-                faults.append(make.compared(make.add(inside, piece.after), "sgt", end))
-            if self.proven.piece == 1:
-                faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
-            for number, other in enumerate(others, 1):
-                distance = number if self.tensor.columns is None else make.times(self.tensor.columns, number)
-                faults.append(make.compared(other, "ne", make.add(offset, distance)))
+                line = make.add(entry, make.wide(piece.after) if placed is None else piece.after)
             mask, *rest = map(live, piece.masks) if piece.masks else (None,)
             fault = make.either(*faults)
             if mask is not None:
@@ -496,10 +509,44 @@ class _Load:
             wrong.append(fault)
         return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
 
-    def _beside(self, make: TileNumbers, base: SSAValue, after: Number) -> SSAValue:
-        """The offset of an element that stands `after` columns behind one at an offset."""
-        distance = make.wide(after)
-        return make.add(base, distance if self.tensor.columns is None else make.times(self.tensor.columns, distance))
+    def _faults_along(self, make: TileNumbers, base: SSAValue, piece: _Piece, extent: int) -> list[SSAValue]:
+        """What may be wrong with a piece along the last axis, whose entry begins at an offset."""
+        offset, *others = map(self.samples.live, piece.offsets)
+        last = make.minus(self.tensor.count, extent)
+        faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
+        line = base
+        if piece.after != 0:
+            line = make.add(base, make.wide(piece.after))
+            faults += [make.compared(offset, "ne", line), make.compared(base, "slt", 0)]
+        if self.proven.piece == 1:
+            faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
+        for number, other in enumerate(others, 1):
+            faults.append(make.compared(other, "ne", make.add(offset, number)))
+        return faults
+
+    def _faults_across(
+        self, make: TileNumbers, base: SSAValue, lines: Lines, placed: Placed, piece: _Piece, extent: int
+    ) -> list[SSAValue]:
+        """The same for a piece along the last axis but one. placed: its entry.
+
+        The rest of a piece, and of an entry, is in the tensor because it is in the line.
+        """
+        columns = make.wide(lines.columns.value)
+        faults = list(placed.outside)
+        faults.append(make.compared(make.masked(placed.aligned, min(extent, self.piece) - 1), "ne", 0))
+        if piece.after != 0 or extent > self.piece:
+            end = make.minus(lines.length, extent)
+            faults.append(make.compared(make.add(placed.inside, piece.after), "sgt", end))
+        if not piece.offsets:
+            return faults
+        offset, *others = map(self.samples.live, piece.offsets)
+        if piece.after != 0:
+            distance = make.times(columns, make.wide(piece.after))
+            faults.append(make.compared(offset, "ne", make.add(base, distance)))
+        return faults + [
+            make.compared(other, "ne", make.add(offset, make.times(columns, number)))
+            for number, other in enumerate(others, 1)
+        ]
 
     def _mask(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue | None:
         """The mask of elements. Columns that the other operand of the dot masks with zeros count as masked too: what stands
@@ -521,31 +568,18 @@ class _Load:
         masks = tuple(mask for each in masked if (mask := self._mask(row, each, shape)) is not None)
         placed = group[:1] if proven.line >= self.group else group
         # In a line, the place of an entry gives that of its pieces.
-        placed = () if proven.line >= self.entry > self.piece else placed
+        placed = () if self.parts is not None or proven.line >= self.entry > self.piece else placed
         return _Piece(tuple(self._offset(row, each, shape) for each in placed), masks, after)
 
-    def _line(self, make: TileNumbers, offset: SSAValue) -> tuple[SSAValue, SSAValue | None]:
-        """The place of an element in the lines that are stored, from its offset in the dense tensor; and its place in its line,
-        i32, for a tensor that is sparse along its last axis but one, else None.
-        """
-        if self.tensor.columns is None or self.tensor.length is None:
-            return offset, None
-        # A launch checks that 32 bits hold the offsets. Divisions of 64 bits take several times as long.
-        across, length = make.narrow(self.tensor.columns), self.tensor.length
-        offset = make.narrow(offset)
-        row = make.quotient(offset, across)
-        column, matrix = make.minus(offset, make.times(row, across)), make.quotient(row, length)
-        inside = make.minus(row, make.times(matrix, length))
-        line = make.add(make.times(make.add(make.times(matrix, across), column), length), inside)
-        return cast("SSAValue", make.wide(line)), inside
+    def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int], part: Part | None = None) -> SSAValue:
+        return self._at(self.op.ptr, row, column, shape, part)
 
-    def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
-        return self._at(self.op.ptr, row, column, shape)
-
-    def _at(self, value: SSAValue, row: SSAValue, column: SSAValue, shape: Sequence[int]) -> SSAValue:
+    def _at(
+        self, value: SSAValue, row: SSAValue, column: SSAValue, shape: Sequence[int], part: Part | None = None
+    ) -> SSAValue:
         """The elements of a tile of the load at rows and columns."""
         indices = (row, column) if self.axes.rows == 0 else (column, row)
-        return self.samples.at(value, Places(tuple(shape), indices))
+        return self.samples.at(value, Places(tuple(shape), indices, part))
 
     def _index(self, shape: Sequence[int], dimension: int) -> SSAValue:
         """The numbers along a dimension of a tile of two dimensions."""

@@ -12,24 +12,40 @@ Pointers to a sparse argument become i64 offsets from it, in elements of the den
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import cast
+from typing import Literal, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType, i32, i64
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.apart import Apart
 from louver.analysis.effects import has_no_effect
+from louver.analysis.integers import constant_integer
 from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
-from louver.compile.rewrite.tile_numbers import TileNumbers, like, shape_of
+from louver.compile.rewrite.tile_numbers import Number, TileNumbers, like, shape_of
 from louver.ir import tile as tt
+from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.splat import first_of, is_splat
 from louver.ir.tile.types import as_tensor, element_of, tensor_of
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an offset, i64. Rows: the numbers by which a distance is multiplied. Rest: the summands that are no multiple of it.
+
+    The offset is rows * size + rest. A rest that a loop does not change is computed before it.
+    """
+
+    of: Literal["rows", "rest"]
+    apart: Apart
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +53,16 @@ class Places:
     """Elements of a tile, arranged in another tile.
 
     shape: of the other tile. indices: for each dimension of the first tile the element's number, i32, a tile that broadcasts
-    to `shape`. None for a dimension of one element.
+    to `shape`. None for a dimension of one element. part: what is sampled of an offset; None for all of it.
     """
 
     shape: tuple[int, ...]
     indices: tuple[SSAValue | None, ...]
+    part: Part | None = None
 
     def of(self, indices: Sequence[SSAValue | None]) -> Places:
         """The same arrangement of elements of a tile with other dimensions."""
-        return Places(self.shape, tuple(indices))
+        return replace(self, indices=tuple(indices))
 
 
 class Samples:
@@ -65,11 +82,12 @@ class Samples:
         """
         value = self.live(value)
         if as_tensor(value.type) is None:
-            if encoding_of(value) is None:
+            if encoding_of(value) is None and places.part is None:
                 return value
             places = places.of(())
         if (value, places) not in self._known:
-            self._known[value, places] = self._found(value, places)
+            found = None if places.part is None else self._part(value, places, places.part)
+            self._known[value, places] = self._found(value, places) if found is None else found
         return self.live(self._known[value, places])
 
     def live(self, value: SSAValue) -> SSAValue:
@@ -114,8 +132,12 @@ class Samples:
                 return self.at(owner.src, self._reshaped(owner, places))
             case scf.ForOp():
                 number = owner.results.index(value)
-                carried = self.at(owner.body.block.args[number + 1], places)
-                loop = cast(BlockArgument, carried).owner.parent_op()
+                block = owner.body.block
+                carried = self.at(block.args[number + 1], places)
+                if carried.owner is not block:
+                    # No iteration changes it.
+                    return carried
+                loop = block.parent_op()
                 assert loop is not None
                 return loop.results[cast(BlockArgument, carried).index - 1]
             case scf.IfOp():
@@ -137,6 +159,69 @@ class Samples:
                     owner,
                     "compute row and column numbers as vectors, and join them as rows[:, None] * stride + columns[None, :]",
                 )
+
+    # --- parts of offsets ---------------------------------------------------------------------------------------------
+    def _part(self, value: SSAValue, places: Places, part: Part) -> SSAValue | None:
+        """A part of a sum, a product, or an operand of them; None for what only passes values on, whose sources have parts."""
+        match owner := value.owner:
+            case arith.MuliOp(lhs=left, rhs=right):
+                for factor, other in ((left, right), (right, left)):
+                    if (rows := self._rows(factor, part)) is not None:
+                        return self._zero if part.of == "rest" else self._multiplied(owner, other, rows, places)
+            case arith.AddiOp() | arith.SubiOp() | tt.AddPtrOp():
+                return self._sum(owner, places)
+            case ExtSIOp() | TruncIOp():
+                return self.at(owner.input, places)
+            case tt.SplatOp() | tt.ExpandDimsOp() | tt.BroadcastOp() | tt.TransOp() | tt.ReshapeOp():
+                return None
+            case Block() | scf.ForOp() | scf.IfOp() if (
+                as_tensor(value.type) is not None or encoding_of(value) is not None
+            ):
+                return None
+            case _:
+                pass
+        if part.of == "rows":
+            return self._zero
+        whole = self.live(self.at(value, replace(places, part=None)))
+        return self._wide(whole)
+
+    def _wide(self, value: SSAValue) -> SSAValue:
+        """A number as i64, where it is known."""
+        owner = value.owner
+        after = owner.first_op if isinstance(owner, Block) and owner.parent_op() is not self.start.parent_op() else None
+        after = owner.next_op if isinstance(owner, Operation) else after
+        return cast(SSAValue, TileNumbers(after or self.start).wide(value))
+
+    @property
+    def _zero(self) -> SSAValue:
+        return TileNumbers(self.start).constant(0, i64)
+
+    def _multiplied(self, op: Operation, other: SSAValue, rows: Number, places: Places) -> SSAValue:
+        sampled = self.live(self.at(other, replace(places, part=None)))
+        make = TileNumbers(op)
+        return make.times(make.wide(sampled), rows)
+
+    def _rows(self, factor: SSAValue, part: Part) -> Number | None:
+        """The number of distances that a factor is, i64; None if it is not known to be whole distances."""
+        while isinstance(owner := factor.owner, tt.SplatOp | tt.BroadcastOp | tt.ExpandDimsOp | ExtSIOp):
+            factor = owner.operands[0]
+        number = part.apart.distances(factor, part.size)
+        if number is not None or not isinstance(owner, arith.MuliOp) or as_tensor(factor.type) is not None:
+            return number
+        make = TileNumbers(owner)
+        for one, other in (owner.operands, reversed(owner.operands)):
+            if (rows := self._rows(one, part)) is not None:
+                return make.times(make.wide(other), rows)
+        return None
+
+    def _sum(self, op: Operation, places: Places) -> SSAValue:
+        left, right = (self.at(each, places) for each in op.operands)
+        left, right, make = self.live(left), self.live(right), TileNumbers(op)
+        if constant_integer(right) == 0:
+            return left
+        if isinstance(op, arith.SubiOp):
+            return make.minus(left, right)
+        return right if constant_integer(left) == 0 else make.add(left, right)
 
     # --- operations ---------------------------------------------------------------------------------------------------
     def _repeated(self, op: Operation, places: Places) -> SSAValue:
@@ -205,6 +290,11 @@ class Samples:
         self._replace(loop, new.results[: len(loop.results)])
         following = self.at(end_of(block).operands[index], places)
         end = end_of(block)
+        if following is carried:
+            # No iteration changes it: nothing is carried.
+            carried.replace_all_uses_with(first)
+            self._moved[carried] = first
+            return first
         end.operands[carried.index - 1] = self._carried(end, following, value, places)
         return carried
 

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.rewrite.insert import insert_before
 from louver.ir import tile as tt
-from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile.types import as_tensor, element_of
 
@@ -66,6 +66,10 @@ class TileNumbers:
             return value
         return value if element_of(value.type) == i64 else self._made(ExtSIOp(value, like(i64, shape_of(value))))
 
+    def unsigned(self, value: SSAValue) -> SSAValue:
+        """The 32 bits of i32 as i64 that is not negative."""
+        return self._made(ExtUIOp(value, like(i64, shape_of(value))))
+
     def add(self, left: Number, right: Number) -> SSAValue:
         """left + right."""
         return self._binary(arith.AddiOp, left, right)
@@ -103,8 +107,8 @@ class TileNumbers:
         return self._binary(arith.ShRUIOp, left, by)
 
     def narrow(self, value: SSAValue) -> SSAValue:
-        """The low half of i64."""
-        return self._made(TruncIOp(value, like(i32, shape_of(value))))
+        """The low half of i64; i32 unchanged."""
+        return value if element_of(value.type) == i32 else self._made(TruncIOp(value, like(i32, shape_of(value))))
 
     def compared(self, left: Number, predicate: str, right: Number) -> SSAValue:
         """The comparison of MLIR with this name."""

@@ -1,5 +1,5 @@
-"""Promises about the arguments of a kernel: powers of two that divide them (Triton's attribute), and arrays that do not
-overlap.
+"""Promises about the arguments of a kernel: powers of two that divide them (Triton's attribute), arrays that do not overlap, and
+sparse tensors that are one matrix.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ APART = "louver.apart"
 """The attribute of an array that does not overlap any other array of the call."""
 
 
+MATRIX = "louver.matrix"
+"""The attribute of a sparse tensor of two dimensions, that is sparse along the first one."""
+
+
 def mark_multiples(function: FuncOp, multiples: Mapping[str, int]) -> None:
     """Mark arguments as multiples of a number, in place. multiples: the numbers by name, powers of two."""
     for name, of in multiples.items():
@@ -31,6 +35,11 @@ def mark_multiples(function: FuncOp, multiples: Mapping[str, int]) -> None:
 def mark_apart(function: FuncOp, names: Collection[str]) -> None:
     """Mark the arrays with these names as not overlapping any other array, in place."""
     _mark(function, names, APART, UnitAttr())
+
+
+def mark_matrices(function: FuncOp, names: Collection[str]) -> None:
+    """Mark the sparse tensors with these names as single matrices that are sparse along the first axis, in place."""
+    _mark(function, names, MATRIX, UnitAttr())
 
 
 def _mark(function: FuncOp, names: Collection[str], key: str, mark: Attribute) -> None:

@@ -473,12 +473,13 @@ def test_vectors_that_are_no_matrix_are_refused(rng: np.random.Generator, axis: 
         assert re.search(each, "\n".join([str(caught.value), *caught.value.__notes__]))
 
 
-def test_integers_along_another_axis_are_refused(rng: np.random.Generator) -> None:
+def test_integers_along_another_axis_from_a_loaded_row_are_refused(rng: np.random.Generator) -> None:
     case = Begun(rng, 0)
     case.x, case.w = (each.astype(np.int8) for each in (case.x, case.w))
     with pytest.raises(UnsupportedKernelError) as caught:
         case.run()
-    assert "pass the transpose, sparse along its last axis" in "\n".join([str(caught.value), *caught.value.__notes__])
+    told = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert "write row * stride + column, with rows that are start + tl.arange" in told
 
 
 def test_a_dot_of_three_axes_says_what_to_write(rng: np.random.Generator) -> None:
