@@ -46,7 +46,7 @@ MODELS: Mapping[str, tuple[tuple[int, int], ...]] = {
 """Weights [M, K] of the judged models, as `louver.measure.problems.WEIGHTS`."""
 
 TOKENS = 8192
-COUNT, NEAR, FIT_COUNT = 150, 0.10, 32
+COUNT, NEAR, FIT_COUNT = 150, 0.10, 72
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,11 +207,11 @@ def kernel_of(format: Format, m: int, n: int, k: int) -> Kernel:
     """The kernel of `linear` with a weight [m, k] and n tokens."""
     problem = format.problem
     demand = Demand.of_problem(problem)
-    schedule = choose(problem, m, n, target(TARGET), SM_COUNT, aligned_output=True, k=k, cuts=True)
+    schedule = choose(problem, m, n, target(TARGET), SM_COUNT, aligned_output=True, k=k, cuts=format.kind != "dense")
     depth, cutting = demand.depth(k, schedule.ring.metadata), Cutting.of(demand, schedule)
     cut = cutting.best(m, n, depth, 1, SM_COUNT) if schedule.cuts else cutting.whole(m, n, depth, 1)
-    # A matrix of one token is read in place.
-    copied = n * k * element_type(format.element).bytes if format.kind == "vectors" and n > 1 else 0
+    # Rows of single tokens are read: tokens that `linear` gets are copied first, to rows of whole chunks.
+    copied = n * k * element_type(format.element).bytes if format.kind == "vectors" else 0
     return Kernel(demand, schedule, cut, (m, n, depth), copied)
 
 

@@ -81,3 +81,34 @@ def test_reductions_across_warps(rng: np.random.Generator, tile: tuple[int, int]
     assert (outs["found"] == (exact > 12).any(1)).all()
     np.testing.assert_allclose(outs["wide"].astype(np.float64), exact.sum(1), rtol=0.02, atol=1.5)
     np.testing.assert_allclose(outs["whole"], [min(0, exact[:block].min()), min(0, exact[block:].min())], rtol=1e-4)
+
+
+@triton.jit
+def vector_product(y, x, w, N, K, BN: tl.constexpr, BK: tl.constexpr):
+    """w [N, K] times the vector x: no dot."""
+    n, k = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BN,), dtype=tl.float32)
+    for first in range(0, K, BK):
+        one = tl.load(x + first + k, mask=first + k < K, other=0.0).to(tl.float32)
+        inside = (n < N)[:, None] & (first + k < K)[None, :]
+        two = tl.load(w + n[:, None] * K + (first + k)[None, :], mask=inside, other=0.0).to(tl.float32)
+        total += tl.sum(two * one[None, :], 1)
+    tl.store(y + n, total, mask=n < N)
+
+
+@pytest.mark.parametrize("k", [64, 256, 320, 1040])
+def test_vectors_are_multiplied_as_they_arrive(rng: np.random.Generator, k: int) -> None:
+    """What a loop reduces is loaded a step ahead, in whole chunks, and not exchanged."""
+    rows = 45
+    x = rng.standard_normal(k, np.float32).astype(np.float16)
+    w = louver.prune(rng.standard_normal((rows, k), np.float32).astype(np.float16), "2:4")
+    y = np.full(rows, np.nan, np.float32)
+    sizes: dict[str, Any] = {"BN": 32, "BK": 256}
+    kernel = louver.jit(vector_product)
+    s = louver.compress(w, "2:4")
+    kernel.emulate[-(-rows // 32),](y, x, s, rows, k, **sizes)
+    np.testing.assert_allclose(y, w.astype(float) @ x.astype(float), rtol=1e-4, atol=1e-4)
+    ptx = kernel.explain(y, x, s, rows, k, **sizes).ptx
+    before, _, inside = ptx.partition("\nloop_")
+    assert ".shared" not in inside and "ld.global.b16" not in ptx
+    assert before.count("ld.global.v4") == inside.count("ld.global.v4") > 0

@@ -1,4 +1,4 @@
-"""prefetch-loads: loads operands of a loop's dots to registers one step ahead.
+"""prefetch-loads: loads operands of a loop's dots, or what it reduces, to registers one step ahead.
 
     first = load at the loop's first number                  if there is one
     for i … iter_args(…, tile = first):
@@ -7,8 +7,8 @@
         … products of tile …
         yield …, next
 
-The loads run during the products of the step before. Loaded tiles stay in registers, so `KEPT_BYTES` limits them
-together with the sums.
+The loads run during the products or reductions of the step before. Loaded tiles stay in registers, so `KEPT_BYTES`
+limits them together with the sums.
 
 Input and output are valid tile IR without sparse types, block pointers and descriptors, with or without encodings. The
 loaded values do not change. Addresses past the end of the loop are computed but not read.
@@ -31,7 +31,7 @@ from louver.compile.plan.feeds.steps_ahead import Sources, computed_again, loade
 from louver.compile.rewrite.insert import carrying, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp
-from louver.ir.tile import DotOp, FuncOp, LoadOp
+from louver.ir.tile import DotOp, FuncOp, LoadOp, ReduceOp
 from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
 
@@ -40,10 +40,11 @@ KEPT_BYTES = 448
 
 
 def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
-    """Rewrites innermost loops in place, if they only load and compute, and have dots with operands in shared memory.
+    """Rewrites innermost loops in place, if they only load and compute, and have dots with operands in shared memory, or
+    reductions and no dots.
 
-    Loads of scalars and loads of dot operands move ahead, if all of them and the sums fit `KEPT_BYTES`. A load does not
-    move if its address depends on loads or sums of the loop.
+    Loads of scalars, of dot operands and of what is reduced move ahead, if all of them and the sums fit `KEPT_BYTES`.
+    A load does not move if its address depends on loads or sums of the loop.
 
     warps: warps of a CTA.
     rings: whether ring-copies follows. Loads that it copies do not move ahead.
@@ -53,9 +54,11 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             block = loop.body.block
             dots = [op for op in block.ops if isinstance(op, DotOp)]
-            if not any(value in staged for dot in dots for value in (dot.a, dot.b)) or not only_loads(loop):
+            reduces = not dots and any(isinstance(op, ReduceOp) for op in block.ops)
+            multiplies = any(value in staged for dot in dots for value in (dot.a, dot.b))
+            if not (reduces or multiplies) or not only_loads(loop):
                 continue
-            multiplied = _multiplied(dots)
+            multiplied = _multiplied(dots) if multiplies else set(block.ops)
             loads = [
                 op
                 for op in block.ops
@@ -64,7 +67,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 and not (rings and goes_to_ring(loop, op))
                 and Sources(loop, op.operands, repeated=False).known_ahead
             ]
-            kept = sum(map(tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
+            sums = [dot.d for dot in dots] if dots else [each for each in loop.results if as_tensor(each.type)]
+            kept = sum(map(tile_bytes, [*(load.result for load in loads), *sums]))
             if loads and kept <= KEPT_BYTES * LANES * warps:
                 _load_ahead(loop, loads)
         remove_dead(function)
@@ -107,7 +111,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # Before the dot, the tiles of this step are stored to shared memory, so their registers are free.
-    dot = next(op for op in block.ops if isinstance(op, DotOp))
+    dot = next((op for op in block.ops if isinstance(op, DotOp)), loads[0])
 
     runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
