@@ -24,7 +24,7 @@ from louver.ir.tile.types import element_of
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
 from louver.isa.move import Bitcast
-from louver.isa.scalar import ScalarType
+from louver.isa.scalar import Binary, ScalarType
 from louver.isa.sync import FenceGpu
 from louver.ptx.module import Address, Reg
 
@@ -32,6 +32,9 @@ _WHOLE = {"max": ("max", "s"), "min": ("min", "s"), "umax": ("max", "u"), "umin"
     name: (name, "b") for name in ("and", "or", "xor")
 }
 """Kinds for integers: the name in PTX, and the letter of the type."""
+
+_ONCE = ("and", "or", "max", "min")
+"""Updates that change nothing the second time."""
 
 
 def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
@@ -55,6 +58,9 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
         low.k.emit(FenceGpu())
     owner = low.owner(layout)
     before: list[Reg] = []
+    if _joins(form, (pointers, *given)):
+        # One update by a thread is as good as one for each of its elements.
+        pointers, given, masks = pointers[:1], [values[:1] for values in given], [_any(low, masks)]
     if isinstance(form, AtomicAdd) and not form.returns and low.provides(form):
         _add(low, form, (pointers, given[0], masks), owner)
     else:
@@ -67,6 +73,20 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     if op.result.first_use is None:
         return None
     return from_owners(low, op, tuple(before), layout) if owner is not None else tuple(before)
+
+
+def _joins(form: AtomicAdd | AtomicUpdate | AtomicCompareAndSwap, tiles: Sequence[Sequence[Reg]]) -> bool:
+    """Whether all elements of a thread change one number in one way, so that the first change is that of all."""
+    same = all(len(set(registers)) == 1 for registers in tiles)
+    return same and isinstance(form, AtomicUpdate) and not form.returns and form.op in _ONCE
+
+
+def _any(low: Lowering, masks: Sequence[Reg | None]) -> Reg | None:
+    """Whether any of these conditions holds. None is always true."""
+    found = masks[0]
+    for mask in masks[1:]:
+        found = None if found is None or mask is None else low.emit(Binary("or", "pred"), found, mask)
+    return found
 
 
 def _change(
