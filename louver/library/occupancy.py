@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_again
-from louver.compile.plan.register_tiles import SM_WARPS, ctas_of
-from louver.ir.tile import LocalStoreOp
+from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
+from louver.ir.tile import LocalAllocOp, LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
@@ -131,7 +131,8 @@ def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling])
 def _deeper(found: Assembled, made: CompiledTiles, machine: str | None) -> Assembled:
     """The kernel with rings that take the shared memory of CTAs for which its registers leave no room."""
     ctas = ctas_of(made.target, found.registers, made.signature.threads, made.options.ctas)
-    if not 0 < ctas < made.ctas_by_shared:
+    slots = [op.slots.value.data for op in made.encoded.walk() if isinstance(op, LocalAllocOp)]
+    if not 0 < ctas < made.ctas_by_shared or not any(1 < each < MOST_SLOTS for each in slots):
         return found
     other = compile_again(made, warps=found.warps, registers=found.registers)
     if other.kernel.dynamic_shared <= made.kernel.dynamic_shared:
