@@ -256,8 +256,9 @@ def chunk_scan(
     tl.store(y_at, total, mask=(m[:, None] < M) & (n[None, :] < N))
 
 
-def _scan(draw: Draw, s: Sizes, heads: int = 4, in_group: int = 2) -> Call:
-    """m: positions of the chunk. n: numbers of a head. k: numbers of a state."""
+def _scan(draw: Draw, s: Sizes, in_group: int = 2) -> Call:
+    """m: positions of the chunk. n: numbers of a head. k: numbers of a state. Few heads beside those of a model."""
+    heads = 80 if s.m >= 256 else 4
     groups = heads // in_group
     scores, x = draw.dense(groups, s.m, s.m), draw.dense(heads, s.m, s.n)
     c, w = draw.dense(groups, s.m, s.k), draw.pruned(heads, s.n, s.k)
