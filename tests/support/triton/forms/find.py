@@ -1,4 +1,4 @@
-"""Every form, by name."""
+"""Every form, by name: of this folder, and of `support.triton.public`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from louver.measure.forms import Form
 
-FILES = tuple(sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in ("__init__", "find")))
+FOLDERS = ("forms", "public")
+FILES = {
+    path.stem: f"support.triton.{folder}.{path.stem}"
+    for folder in FOLDERS
+    for path in sorted((Path(__file__).parents[1] / folder).glob("*.py"))
+    if path.stem not in ("__init__", "find", "common")
+}
+"""Modules by the names of their files."""
 
 
 @cache
 def forms(file: str) -> dict[str, Form]:
     """A file's forms. Triton must be installed."""
-    found = import_module(f"support.triton.forms.{file}").FORMS
-    return {form.name: form for form in found}
+    return {form.name: form for form in import_module(FILES[file]).FORMS}
