@@ -184,12 +184,18 @@ class _Order:
         self.loading: dict[_Unit, None] = {}
         self.writes = writes
         self.facts = facts
+        self.runs_on = False
         units = self._units(block)
         for index, node in enumerate(block.nodes):
             unit = units.get(index)
             if unit is None:
                 if isinstance(node, Inst) and isinstance(node.op, WgmmaFence):
                     self._before_group(block.nodes[index + 1 :])
+                if self.runs_on and isinstance(node, If):
+                    # What reads the sums of products that have ended is computed while the others run.
+                    self._place(list(self.waiting))
+                if isinstance(node, Inst) and isinstance(node.op, WgmmaWait):
+                    self.runs_on = node.op.pending > 0
                 self._fixed(node)
             elif unit.nodes[-1] is node:
                 self._wait(unit, index)
@@ -227,10 +233,10 @@ class _Order:
         return found
 
     def _before_group(self, following: Iterable[Node]) -> None:
-        """Place before the fence of a group of products all values that they read, and all units that read the old
+        """Place before the fence of groups of products all values that they read, and all units that read the old
         sums.
         """
-        group = list(itertools.takewhile(lambda node: not _commits(node), following))
+        group = list(itertools.takewhile(_multiplies, following))
         changed = {register for node in group if isinstance(node, Inst) for register in self.facts[id(node)].writes}
         for unit in self.waiting:
             if not changed.isdisjoint(unit.reads):
@@ -275,5 +281,5 @@ class _Order:
                     self.nodes += unit.nodes
 
 
-def _commits(node: Node) -> bool:
-    return isinstance(node, Inst) and isinstance(node.op, WgmmaCommit)
+def _multiplies(node: Node) -> bool:
+    return isinstance(node, Inst) and isinstance(node.op, Wgmma | WgmmaCommit)
