@@ -223,6 +223,8 @@ def _commit(low: Lowering, *groups: Sequence[Product]) -> None:
 def wait_for_dot(low: Lowering, op: DotWaitOp) -> Registers:
     """Wait for the products of a dot that is async. Its sums stay in their registers."""
     low.k.emit(WgmmaWait(op.pendings.value.data))
+    # Barriers since the products began do not count: only now have they read their operands.
+    low.accesses.takes = True
     return low.values[op.sums]
 
 

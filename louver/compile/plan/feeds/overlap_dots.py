@@ -158,10 +158,10 @@ class _Stages:
         _clone([op for op in late if not isinstance(op, tt.BoxCopiesOp)], known, end)
         ends = end_of(block).operands
         end_with(inside, [known[ends[at]] if at in self.sums else new.results[at] for at in range(len(types))])
-        self._order(early, late)
+        self._order(early, late, end_of(block))
 
-    def _order(self, early: Sequence[Operation], late: Sequence[Operation]) -> None:
-        """Order the operations of the body. Both dots begin together, and run on until their sums are read."""
+    def _order(self, early: Sequence[Operation], late: Sequence[Operation], end: Operation) -> None:
+        """Order the operations of the body before its end. Both dots begin together, and run on until their sums are read."""
         first, second = self.first, self.second
         waits = next(at for at, op in enumerate(early) if isinstance(op, tt.WaitBarrierOp)) + 1
         copies = next(op for op in late if isinstance(op, tt.BoxCopiesOp))
@@ -173,7 +173,6 @@ class _Stages:
         # Copies branch. The assembler moves computations behind a wait, but not out of a branch.
         order += [*(op for op in late if op in begun - made), _wait(second, 0)]
         order += [op for op in late if op not in begun | made]
-        end = end_of(early[0].parent)
         for op in order:
             if op.parent is not None:
                 op.detach()
@@ -225,14 +224,12 @@ def _comes_late(op: Operation, late: Container[Operation]) -> bool:
     return all(in_shared(each) or not is_tile(each) for each in op.results) and has_no_effect(op)
 
 
-def _makers(op: Operation, among: Iterable[Operation]) -> set[Operation]:
-    """An operation, and those among some others that compute what it reads."""
-    found, rest = {op}, set(among)
-    pending = [op]
-    while pending:
-        more = {value.owner for value in taken(pending.pop())} & rest - found
-        found |= more
-        pending += more
+def _makers(op: Operation, among: Sequence[Operation]) -> set[Operation]:
+    """An operation, and those among some others, in order, that compute what it reads."""
+    found = {op}
+    for each in reversed(among):
+        if not found.isdisjoint(use.operation for result in each.results for use in result.uses):
+            found.add(each)
     return found
 
 
