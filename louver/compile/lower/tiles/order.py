@@ -191,7 +191,7 @@ class _Order:
             if unit is None:
                 if isinstance(node, Inst) and isinstance(node.op, WgmmaFence):
                     self._before_group(block.nodes[index + 1 :])
-                if self.runs_on and isinstance(node, If):
+                if self.runs_on and isinstance(node, While):
                     # What reads the sums of products that have ended is computed while the others run.
                     self._place(list(self.waiting))
                 if isinstance(node, Inst) and isinstance(node.op, WgmmaWait):

@@ -1,11 +1,11 @@
 """overlap-dots: rotates a loop of two dots, so that tensor cores multiply one while threads use the sums of the other.
 
     for i:                                 if there is a step:
-        s = a · b                              s = a · b;  p = f(s)
-        p = f(s)                               for i from the second step:
-        c = g(c) + p · d           ⟶               c = g(c)
-                                                   s = a · b and c' = c + p · d begin
-                                                   wait for s;  p' = f(s)
+        wait for a, b, d                       wait for a, b, d;  s = a · b;  p = f(s);  wait for the next a, b, d
+        s = a · b                              for i from the second step:
+        p = f(s)                   ⟶               c = g(c)
+        c = g(c) + p · d                           s = a · b and c' = c + p · d begin
+                                                   wait for s;  p' = f(s);  wait for the next a, b, d
                                                    wait for c'
                                                    c, p = c', p'
                                                c = g(c) + p · d
@@ -16,6 +16,9 @@ The first dot and `f` are the early stage. The second dot and the operations on 
 before. The loop carries what the late stage reads of its step. Copies are late too, because the other dot still reads
 the slot that they would fill. So they begin one step later.
 
+The wait for the copies of the next step is a loop. The assembler moves computations behind the wait for a dot, but not
+out of that loop, so `f` stays before both.
+
 Input and output are valid tile IR with encodings, after ring-copies. All copies are boxes.
 
 Source: Shah et al., FlashAttention-3 (2024), section 3.2, for the order of the two products.
@@ -23,7 +26,7 @@ Source: Shah et al., FlashAttention-3 (2024), section 3.2, for the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -39,13 +42,14 @@ from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, promoted_columns, warpgroup_instruction
 from louver.compile.plan.feeds.steps_ahead import taken
 from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile.staging import in_shared
 from louver.ir.tile.types import memory_bytes, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS
 
-LEAST_SLOTS = 4
+LEAST_SLOTS = 3
 """Slots of a ring: one for the step of each dot, and one to fill."""
 
 MOST_HELD = 150
@@ -54,10 +58,13 @@ MOST_HELD = 150
 
 def overlap_dots(module: ModuleOp, warps: int) -> None:
     """Rewrites loops in place. warps: warps of a CTA."""
-    for loop in [op for op in module.walk() if isinstance(op, scf.ForOp)]:
-        stages = _Stages.of(loop)
-        if stages is not None and stages.held <= MOST_HELD * LANES * warps:
-            stages.rotate()
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
+        loops = [op for op in function.body.walk() if isinstance(op, scf.ForOp)]
+        found = [each for each in map(_Stages.of, loops) if each and each.held <= MOST_HELD * LANES * warps]
+        for each in found:
+            each.rotate()
+        if found:
+            remove_dead(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class _Stages:
     """The stages of a loop.
 
     first, second: the dots.
+    wait: the wait for the copies of the step.
+    copies: the copies that begin in the step.
     late: the operations of the late stage.
     sums: the positions, among what the loop carries, of values that only the late stage reads and computes.
     """
@@ -72,6 +81,8 @@ class _Stages:
     loop: scf.ForOp
     first: tt.DotOp
     second: tt.DotOp
+    wait: tt.WaitBarrierOp
+    copies: tt.BoxCopiesOp
     late: set[Operation]
     sums: set[int]
 
@@ -82,9 +93,8 @@ class _Stages:
         dots = [op for op in loop.body.walk() if isinstance(op, tt.DotOp)]
         if len(dots) != 2 or not all(map(_is_plain, dots)) or not all(map(_may_move, block.ops)):
             return None
-        waits, copies = (
-            [op for op in block.ops if isinstance(op, kind)] for kind in (tt.WaitBarrierOp, tt.BoxCopiesOp)
-        )
+        waits = [op for op in block.ops if isinstance(op, tt.WaitBarrierOp)]
+        copies = [op for op in block.ops if isinstance(op, tt.BoxCopiesOp)]
         rings = [op.memory.owner for op in block.ops if isinstance(op, tt.SlotOp)]
         slots = min((each.slots.value.data for each in rings if isinstance(each, tt.LocalAllocOp)), default=0)
         if len(waits) != 1 or len(copies) != 1 or slots < LEAST_SLOTS:
@@ -97,7 +107,7 @@ class _Stages:
         for op in reversed(block.ops):
             if _comes_late(op, late):
                 late.add(op)
-        found = cls(loop, first, second, late, sums)
+        found = cls(loop, first, second, waits[0], copies[0], late, sums)
         return None if any(in_shared(each) for each in found.passed if is_tile(each)) else found
 
     @property
@@ -132,15 +142,11 @@ class _Stages:
         end = end_of(inside)
         end.location = loop.location
 
-        starts = [loop.lb, *loop.iter_args]
-        known = dict[SSAValue, SSAValue](zip(block.args, starts, strict=True))
+        known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
         _clone(early, known, end)
-        following = [known.get(value, value) for value in end_of(block).operands]
-        given = [loop.iter_args[at] if at in self.sums else each for at, each in enumerate(following)]
-        left = insert_before(end, arith.SubiOp(loop.ub, loop.lb))
-        more = insert_before(end, CmpiOp(loop.step, left, "ult"))
-        # The number of the second step may overflow.
-        second = insert_before(end, SelectOp(more, insert_before(end, arith.AddiOp(loop.lb, loop.step)), loop.ub))
+        given = [known.get(value, value) for value in end_of(block).operands]
+        following = self._await_next(end, loop, early, known, given)
+        given = [loop.iter_args[at] if at in self.sums else each for at, each in enumerate(given)]
 
         # What the loop carries on anyway is not carried twice.
         held = {value: block.args[at + 1] for at, value in enumerate(end_of(block).operands) if at not in self.sums}
@@ -148,35 +154,63 @@ class _Stages:
         held |= {each: block.insert_arg(each.type, len(block.args)) for each in further}
         for each in (inner for op in late for inner in op.walk()):
             each.operands = [held[value] if value in passed else value for value in each.operands]
-        loop.operands[0] = second
+        loop.operands[0] = following
         new = carrying(loop, [*given, *(known[each] for each in further)], [*end_of(block).operands, *further])
         new.detach()
         Rewriter.insert_op(new, InsertPoint.before(end))
         Rewriter.replace_op(loop, [], branch.results)
 
         known = dict[SSAValue, SSAValue](zip(block.args[1:], new.results, strict=True))
-        _clone([op for op in late if not isinstance(op, tt.BoxCopiesOp)], known, end)
+        _clone([op for op in late if op is not self.copies], known, end)
         ends = end_of(block).operands
         end_with(inside, [known[ends[at]] if at in self.sums else new.results[at] for at in range(len(types))])
-        self._order(early, late, end_of(block))
+        self._order(new, early, late)
 
-    def _order(self, early: Sequence[Operation], late: Sequence[Operation], end: Operation) -> None:
-        """Order the operations of the body before its end. Both dots begin together, and run on until their sums are read."""
-        first, second = self.first, self.second
-        waits = next(at for at, op in enumerate(early) if isinstance(op, tt.WaitBarrierOp)) + 1
-        copies = next(op for op in late if isinstance(op, tt.BoxCopiesOp))
-        behind = early[early.index(first) + 1 :]
-        ready = next(at for at, op in enumerate(behind) if any(value is first.d for value in taken(op)))
-        made, begun = _makers(second, late), _makers(copies, late)
-        order = [*early[:waits], *(op for op in late if op in made), *early[waits : early.index(first)]]
-        order += [first, second, *behind[:ready], _wait(first, 1), *behind[ready:]]
-        # Copies branch. The assembler moves computations behind a wait, but not out of a branch.
-        order += [*(op for op in late if op in begun - made), _wait(second, 0)]
-        order += [op for op in late if op not in begun | made]
+    def _await_next(
+        self,
+        before: Operation,
+        loop: scf.ForOp,
+        early: Sequence[Operation],
+        known: Mapping[SSAValue, SSAValue],
+        ends: Sequence[SSAValue],
+    ) -> SSAValue:
+        """Wait for the copies of the next step; without one, again for those of this step, which have arrived.
+
+        known: maps values of the body to those of the step. ends: what the step carries on.
+        Returns the number of the next step; without one, the upper bound.
+        """
+        arguments = loop.body.block.args
+        number = known[arguments[0]]
+        # The number of the next step may overflow. The difference to the upper bound fits as unsigned.
+        left = insert_before(before, arith.SubiOp(loop.ub, number))
+        more = insert_before(before, CmpiOp(loop.step, left, "ult"))
+        following = insert_before(before, arith.AddiOp(number, loop.step))
+        makers = _makers(self.wait, early)
+        read = {value for op in makers for value in taken(op)}
+        there = {
+            each: insert_before(before, SelectOp(more, then, known[each]))
+            for each, then in zip(arguments, (following, *ends), strict=True)
+            if each in read
+        }
+        _clone([op for op in early if op in makers], there, before)
+        return insert_before(before, SelectOp(more, following, loop.ub))
+
+    def _order(self, loop: scf.ForOp, early: Sequence[Operation], late: Sequence[Operation]) -> None:
+        """Order the operations of the body. Both dots begin together, and run on until their sums are read."""
+        first, second, arguments, end = self.first, self.second, loop.body.block.args, end_of(loop.body.block)
+        made, begun = _makers(second, late), _makers(self.copies, late)
+        at = early.index(first)
+        ready = next(place for place, op in enumerate(early) if any(value is first.d for value in taken(op)))
+        order = [*(op for op in late if op in made), *early[:at], first, second]
+        # Threads have synchronized before the dots, so the copies may follow.
+        order += [*(op for op in late if op in begun - made), *early[at + 1 : ready], _wait(first, 1), *early[ready:]]
+        order += [last := _wait(second, 0), *(op for op in late if op not in begun | made)]
         for op in order:
             if op.parent is not None:
                 op.detach()
             Rewriter.insert_op(op, InsertPoint.before(end))
+        self._await_next(last, loop, early, dict(zip(arguments, arguments, strict=True)), end.operands)
+        Rewriter.erase_op(self.wait)
 
 
 def _is_plain(op: tt.DotOp) -> bool:
