@@ -187,7 +187,7 @@ class _Stages:
         following = insert_before(before, arith.AddiOp(number, loop.step))
         makers = _makers(self.wait, early)
         read = {value for op in makers for value in taken(op)}
-        there = {
+        there: dict[SSAValue, SSAValue] = {
             each: insert_before(before, SelectOp(more, then, known[each]))
             for each, then in zip(arguments, (following, *ends), strict=True)
             if each in read
