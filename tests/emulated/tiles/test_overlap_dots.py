@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.compile.compiled import CompiledTiles
+from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.feeds import overlap_dots
 from louver.compile.plan.feeds.overlap_dots import LEAST_SLOTS
@@ -17,7 +17,8 @@ from louver.emulator import Latest, Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
 from louver.ir.tile import DotWaitOp, LocalAllocOp
-from louver.ptx.assembler import assemble
+from louver.library.occupancy import with_room
+from louver.ptx.assembler import Assembling, Assembly, assemble
 from louver.ptx.module import Kernel, Module
 from support.emulate_tiles import emulate_tiles
 from support.removal import survey, undetected
@@ -239,3 +240,22 @@ def test_kernels_that_cannot_overlap_dots_compute_the_same(options: dict[str, An
 def test_too_many_registers_for_both_stages_keep_dots_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap_dots, "MOST_HELD", 63)
     assert not overlap(compiled(ATTEND, warps=4))
+
+
+def test_dots_stay_in_order_where_overlapping_dots_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = CompiledKernel(compiled(ATTEND), None)
+    assert isinstance((alone := with_room(kernel, 4)).kernel.made, CompiledTiles) and overlap(alone.kernel.made)
+    own = Assembling.assembly
+
+    def spilling(assembling: Assembling) -> Assembly:
+        """The first assembly, as if a thread spilled."""
+        monkeypatch.undo()
+        found = own(assembling)
+        return replace(found, kernels=(replace(found.kernels[0], spill_store_bytes=8, stack_bytes=8),))
+
+    monkeypatch.setattr(Assembling, "assembly", spilling)
+    found = with_room(kernel, 4)
+    made = found.kernel.made
+    assert isinstance(made, CompiledTiles) and not overlap(made) and not made.options.ahead
+    assert found.assembly.clean
+    checked(made, attend, (0, 5), made.kernel, Latest())
