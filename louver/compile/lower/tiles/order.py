@@ -233,10 +233,10 @@ class _Order:
         return found
 
     def _before_group(self, following: Iterable[Node]) -> None:
-        """Place before the fence of groups of products all values that they read, and all units that read the old
+        """Place before the fence of a group of products all values that they read, and all units that read the old
         sums.
         """
-        group = list(itertools.takewhile(_multiplies, following))
+        group = list(itertools.takewhile(lambda node: not _commits(node), following))
         changed = {register for node in group if isinstance(node, Inst) for register in self.facts[id(node)].writes}
         for unit in self.waiting:
             if not changed.isdisjoint(unit.reads):
@@ -281,5 +281,5 @@ class _Order:
                     self.nodes += unit.nodes
 
 
-def _multiplies(node: Node) -> bool:
-    return isinstance(node, Inst) and isinstance(node.op, Wgmma | WgmmaCommit)
+def _commits(node: Node) -> bool:
+    return isinstance(node, Inst) and isinstance(node.op, WgmmaCommit)

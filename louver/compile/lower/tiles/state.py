@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -41,14 +40,11 @@ from louver.isa.scalar import Not
 from louver.isa.special import Elect
 from louver.isa.sync import WarpSync
 from louver.isa.targets import Target
-from louver.isa.wgmma import Wgmma, WgmmaWait
+from louver.isa.wgmma import WgmmaWait
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block, Imm, Reg
 
 Registers = tuple[Reg, ...]
-
-Product: TypeAlias = tuple[Wgmma, tuple[Reg | tuple[Reg, ...], ...]]
-"""A warpgroup product and its operands."""
 
 
 def register_class(element: Attribute, op: Operation) -> RegType:
@@ -153,7 +149,6 @@ class Lowering:
     multiplies: whether warpgroup products follow.
     pending: whether warpgroup products are running, other than those in flight, which their loop waits for.
     promoted: totals, each with the sum that is added to it when the products end.
-    together: the products of dots that begin together with the next one.
     known: facts about integers and addresses.
     tests: how conditions are computed.
     packed: registers that contain several neighbouring elements of 8 or 16 bits.
@@ -182,7 +177,6 @@ class Lowering:
     multiplies: bool = False
     pending: bool = False
     promoted: Sequence[tuple[Reg, Reg]] = ()
-    together: list[Sequence[Product]] = field(default_factory=list[Sequence[Product]])
     in_chunks: bool = True
     _once: dict[object, Reg] = field(default_factory=dict[object, Reg])
     _layouts: dict[Attribute, Layout] = field(default_factory=dict[Attribute, Layout])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
@@ -18,7 +18,7 @@ from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_parts, metadata_word
 from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without_nan
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
-from louver.compile.lower.tiles.state import Lowering, Product, Registers
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.unit import is_transposed, product_left, promoted_columns, warpgroup_instruction
 from louver.ir.tile import DotOp, DotWaitOp, MmaAttr
 from louver.ir.tile.encodings import numbers_of
@@ -33,6 +33,9 @@ from louver.isa.mma_fragments import COLUMNS
 from louver.isa.swizzle import Major, Tile
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
+
+_Product: TypeAlias = tuple[Wgmma, tuple[Reg | tuple[Reg, ...], ...]]
+"""An instruction and its operands."""
 
 WARP_BITS = 2
 """Bits of a warp's number within its warpgroup."""
@@ -103,7 +106,7 @@ class _Dot:
         pair: tuple[int, int] = (0, 0),
         *,
         adds: bool,
-    ) -> Sequence[Product]:
+    ) -> Sequence[_Product]:
         """The products of a block over a range of K.
 
         steps: first column of K, and the end.
@@ -111,7 +114,7 @@ class _Dot:
         pair: the parts of A and B.
         adds: whether they add to the values in the registers.
         """
-        found: list[Product] = []
+        found: list[_Product] = []
         for k in range(*steps, self.product.k):
             each, extra = self.product, ()
             if self._metadata is not None:
@@ -131,7 +134,7 @@ class _Dot:
         steps, count = (0, self.depth), self._op.parts
         for number in range(count - 1, 0, -1):
             self._operands.put(number)
-            group: list[Product] = []
+            group: list[_Product] = []
             for pair in part_pairs(count):
                 if max(pair) == number:
                     adds = number < count - 1 or bool(group)
@@ -148,14 +151,14 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
 
     `finish_products` waits for the products, or for products in flight their loop, or for others a `DotWaitOp`. It also
     adds promoted sums to their totals. With promotion, products of a few columns of K accumulate in separate registers
-    first. Neighbouring dots that are async begin together: no instruction in between changes registers of sums.
+    first.
     """
     packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
     sums, anew = _sums(low, op, packed), is_zero(op.c)
     dot = _Dot(low, op)
     promoted, k = promoted_columns(op), dot.product.k
     most = dot.depth if promoted is None else max(k, promoted - promoted % k)
-    group: list[Product] = []
+    group: list[_Product] = []
     own = () if op.parts == 1 or anew else _unset(low, tuple(sums[place] for place in dot.places(*dot.blocks[0])))
     for row, column in dot.blocks:
         totals = tuple(sums[place // packed] for place in dot.places(row, column)[::packed])
@@ -171,12 +174,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
             if promoted is not None:
                 _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
                 group = []
-    if op.is_async is not None:
-        low.together.append(group)
-        if not (isinstance(op.next_op, DotOp) and op.next_op.is_async is not None):
-            _commit(low, *low.together)
-            low.together.clear()
-    elif op.in_flight is not None:
+    if op.in_flight is not None or op.is_async is not None:
         _commit(low, group)
     elif group:
         _issue(low, group, [])
@@ -204,20 +202,19 @@ class DotInParts:
         self._dot.begin(*self._dot.blocks[part], self._registers)
 
 
-def _issue(low: Lowering, group: Sequence[Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
+def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
     """Issue products after one fence. promoted: totals, each with the sum that is added to it when the products end."""
     low.finish_products()
     _commit(low, group)
     low.pending, low.promoted = True, promoted
 
 
-def _commit(low: Lowering, *groups: Sequence[Product]) -> None:
-    # Only products may be between the fence and the last commit.
+def _commit(low: Lowering, group: Sequence[_Product]) -> None:
+    # Only products may be between the fence and the commit.
     low.k.emit(WgmmaFence())
-    for group in groups:
-        for each, operands in group:
-            low.k.emit(each, *operands)
-        low.k.emit(WgmmaCommit())
+    for each, operands in group:
+        low.k.emit(each, *operands)
+    low.k.emit(WgmmaCommit())
 
 
 def wait_for_dot(low: Lowering, op: DotWaitOp) -> Registers:
