@@ -57,6 +57,7 @@ from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
+from louver.compile.plan.feeds.overlap_dots import overlap_dots
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
@@ -221,6 +222,11 @@ def _ring_copies(state: KernelState) -> None:
         ring_copies(state.module, state.ring_rooms, peak_of, state.slots)
 
 
+def _overlap_dots(state: KernelState) -> None:
+    if state.wide and state.slots and state.options.ahead:
+        overlap_dots(state.module, state.warps)
+
+
 def _drop_boxes(state: KernelState) -> None:
     """drop-boxes: removes the descriptors of boxes that no ring copies."""
     state.maps = used_boxes(state.kernel, state.maps)
@@ -336,6 +342,7 @@ ENCODE: tuple[Pass[KernelState], ...] = (
     Pass("make-ahead", _make_ahead),
     Pass("prefetch-loads", _prefetch_loads),
     Pass("ring-copies", _ring_copies),
+    Pass("overlap-dots", _overlap_dots),
     Pass("drop-boxes", _drop_boxes),
     Pass("place-shared", _place_shared),
 )

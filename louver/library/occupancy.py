@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_again
 from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
-from louver.ir.tile import LocalAllocOp, LocalStoreOp
+from louver.ir.tile import DotWaitOp, LocalAllocOp, LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
@@ -77,7 +77,7 @@ def with_room(kernel: CompiledKernel, warps: int | None, machine: str | None = N
         return Assembled.of(kernel, machine)
     with ExitStack() as begun:
         first, ahead = _begin(kernel.made, machine, begun)
-        found = Assembled(kernel, first.assembly())
+        found = _in_order(Assembled(kernel, first.assembly()), machine)
         if warps is None:
             found = _with_warps(found, machine)
         return found if found.spilled else _closer(found, machine, ahead)
@@ -142,6 +142,18 @@ def _deeper(found: Assembled, made: CompiledTiles, machine: str | None) -> Assem
     return deeper if deeper.assembly.clean and fits else found
 
 
+def _in_order(found: Assembled, machine: str | None) -> Assembled:
+    """The kernel; if dots overlap and it does not assemble cleanly, the better of it and the kernel with dots in order."""
+    made = found.kernel.made
+    if found.assembly.clean or not isinstance(made, CompiledTiles):
+        return found
+    if not any(isinstance(op, DotWaitOp) for op in made.encoded.walk()):
+        return found
+    other = CompiledKernel(compile_again(made, warps=found.warps, ahead=False), found.kernel.refusal)
+    both = found, Assembled.of(other, machine)
+    return min(both, key=lambda each: (not each.assembly.clean, each.spilled))
+
+
 def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     """CTAs that may share an SM, at least two, best first. Several warp counts may give the same number."""
     warps = made.signature.threads // LANES
@@ -156,7 +168,8 @@ def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> As
     if ctas_of(made.target, found.registers, made.signature.threads, made.options.ctas) <= made.ctas_by_shared:
         return found
     computes = any(isinstance(op, LocalStoreOp) for op in made.encoded.walk())
-    for ahead in (True, False) if made.ctas_by_shared == 1 and computes else (True,):
+    own = made.options.ahead
+    for ahead in dict.fromkeys((own, False)) if made.ctas_by_shared == 1 and computes else (own,):
         other = compile_again(made, warps=found.warps, registers=found.registers, ahead=ahead)
         if other.ctas_by_shared > made.ctas_by_shared:
             closer = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
@@ -170,7 +183,8 @@ def _with_warps(found: Assembled, machine: str | None) -> Assembled:
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
         made = compile_again(made, warps=2 * found.warps)
-        wider = Assembled.of(CompiledKernel(made, found.kernel.refusal), machine)
+        wider = _in_order(Assembled.of(CompiledKernel(made, found.kernel.refusal), machine), machine)
+        made = wider.kernel.made
         if wider.spilled >= found.spilled:
             break
         found = wider

@@ -9,18 +9,20 @@ from xdsl.dialects.builtin import I32, Float32Type, IntegerAttr, StringAttr, Ten
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
+    ParsePropInAttrDict,
     VarConstraint,
     base,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
+    prop_def,
     result_def,
     traits_def,
 )
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
-from xdsl.traits import Pure
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.elements import ACCUMULATORS, element_name
@@ -49,6 +51,7 @@ class DotOp(IRDLOperation):
     metadata: their places: i16, `metadata_shape(M, K)`, or for b its transpose.
     max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions, see `read_nest`.
     in_flight: in a loop, its products may run until those of the next iteration have begun. The loop carries its sums.
+    is_async: its products run until a `ttng.warp_group_dot_wait`, which alone may read the sums.
     pairs: each i8 or ui8 of a and b is a pair of 4-bit integers of that sign (`louver.formats.pairs`), so K counts pairs.
     """
 
@@ -63,6 +66,7 @@ class DotOp(IRDLOperation):
     max_imprecise = opt_prop_def(IntegerAttr[I32], prop_name="maxNumImpreciseAcc")
     pairs = opt_prop_def(UnitAttr)
     in_flight = opt_prop_def(UnitAttr, prop_name="inFlight")
+    is_async = opt_prop_def(UnitAttr, prop_name="isAsync")
     d = result_def(T)
     traits = traits_def(Pure())
 
@@ -82,6 +86,12 @@ class DotOp(IRDLOperation):
         """
         f32 = isinstance(tensor_of(self.a).element_type, Float32Type)
         return PARTS.get(self.input_precision.data, 1) if f32 and self.input_precision is not None else 1
+
+    @property
+    def wait(self) -> DotWaitOp | None:
+        """The wait for its products; None if it ends with them."""
+        user = next((use.operation for use in self.d.uses), None)
+        return user if isinstance(user, DotWaitOp) else None
 
     def decomposed(self, a: SSAValue, b: SSAValue, metadata: SSAValue, sparse_index: int) -> DotOp:
         """The same product with values in place of the sparse operand among `a` and `b`, and with metadata."""
@@ -163,6 +173,8 @@ class DotOp(IRDLOperation):
             raise VerifyException(f"a dot is [M, K] * [K, N] -> [M, N], got {_product(*shapes)}")
         if self.in_flight is not None and self.c.owner is not self.parent:
             raise VerifyException("products in flight add to sums that their loop carries, got other sums")
+        if self.is_async is not None and (self.in_flight is not None or not self.d.has_one_use() or self.wait is None):
+            raise VerifyException("only ttng.warp_group_dot_wait reads the sums of a dot that is async, once")
         _verify_elements(a, b, d)
         if self.pairs is not None and d.element_type != i32:
             raise VerifyException(f"pairs are bytes of 4-bit integers, got {a.element_type} * {b.element_type}")
@@ -200,6 +212,40 @@ class DotOp(IRDLOperation):
         expected = TensorType(i16, shape if index == 0 else shape[::-1], tensor_of(metadata).encoding)
         if metadata.type != expected:
             raise VerifyException(f"the metadata of this dot is {expected}, got {metadata.type}")
+
+
+@irdl_op_definition
+class DotWaitOp(IRDLOperation):
+    """Wait for the products of a dot that is async. The result is its sums.
+
+    pendings: products of this number of later dots may run on.
+    """
+
+    name = "ttng.warp_group_dot_wait"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    sums = operand_def(T)
+    pendings = prop_def(IntegerAttr[I32])
+    result = result_def(T)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$sums attr-dict `:` type($sums)"
+
+    def __init__(self, sums: SSAValue, pendings: int) -> None:
+        properties = {"pendings": IntegerAttr(pendings, i32)}
+        super().__init__(operands=[sums], properties=properties, result_types=[sums.type])
+
+    def verify_(self) -> None:
+        dot, later = self.sums.owner, 0
+        if not isinstance(dot, DotOp) or dot.is_async is None or dot.parent is not self.parent:
+            raise VerifyException("a wait is for a dot of its block that is async, got another value")
+        op = dot.next_op
+        while op is not None and op is not self:
+            later += isinstance(op, DotOp) and op.is_async is not None
+            op = op.next_op
+        if op is None or not 0 <= self.pendings.value.data <= later:
+            raise VerifyException(
+                f"a wait follows its dot, and leaves at most the {later} later ones pending, got {self.pendings.value.data}"
+            )
 
 
 def _is_metadata(parser: Parser, operand: UnresolvedOperand) -> bool:

@@ -37,6 +37,9 @@ def test_type_is_refused(text: str, message: str) -> None:
         Parser(make_context(), text).parse_type()
 
 
+DOT = "%a: tensor<8x16xf16>, %b: tensor<16x4xf16>, %c: tensor<8x4xf32>"
+ASYNC = "%r = tt.dot %a, %b, %c {isAsync} : tensor<8x16xf16> * tensor<16x4xf16> -> tensor<8x4xf32>"
+
 OPERATIONS = [
     # Pointer arithmetic, comparisons and conversions.
     (
@@ -130,6 +133,26 @@ OPERATIONS = [
         "%c = arith.addf %e, %e : tensor<8x4xf32>\n"
         "%r = tt.dot %a, %b, %c {inFlight} : tensor<8x16xf16> * tensor<16x4xf16> -> tensor<8x4xf32>",
         "products in flight add to sums that their loop carries, got other sums",
+    ),
+    (
+        DOT,
+        ASYNC,
+        "only ttng.warp_group_dot_wait reads the sums of a dot that is async, once",
+    ),
+    (
+        DOT,
+        f"{ASYNC}\n%e = arith.addf %r, %r : tensor<8x4xf32>",
+        "only ttng.warp_group_dot_wait reads the sums of a dot that is async, once",
+    ),
+    (
+        DOT,
+        f"{ASYNC}\n%e = ttng.warp_group_dot_wait %r {{pendings = 1 : i32}} : tensor<8x4xf32>",
+        "a wait follows its dot, and leaves at most the 0 later ones pending, got 1",
+    ),
+    (
+        DOT,
+        "%e = ttng.warp_group_dot_wait %c {pendings = 0 : i32} : tensor<8x4xf32>",
+        "a wait is for a dot of its block that is async, got another value",
     ),
     (
         "%a: tensor<8x16xf16>, %b: tensor<16x4xbf16>, %c: tensor<8x4xf32>",

@@ -10,7 +10,7 @@ from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.plan.encode.anchors import is_tile
-from louver.ir.tile import MmaAttr
+from louver.ir.tile import DotOperandAttr, MmaAttr
 from louver.ir.tile.types import element_of, register_encoding
 
 
@@ -33,7 +33,7 @@ class Carried:
         size = _packed_size(value, op)
         words = None if size is None else _words(low, registers, WORD // size)
         if words is None and size is not None and _of_warpgroup(value):
-            # Products accumulate in these registers, so they must be the same in each iteration.
+            # Products read or write these registers, so they must be the same in each iteration.
             groups = [registers[first : first + WORD // size] for first in range(0, len(registers), WORD // size)]
             words = tuple(pack_elements(low, group, size) for group in groups)
         if words is None:
@@ -58,8 +58,10 @@ class Carried:
 
 
 def _of_warpgroup(value: SSAValue) -> bool:
-    """Whether a tile has the layout of the sums of warpgroup products."""
+    """Whether a tile has the layout of the sums of warpgroup products, or of their left operand."""
     encoding = register_encoding(value.type)
+    if isinstance(encoding, DotOperandAttr):
+        encoding = encoding.parent
     return isinstance(encoding, MmaAttr) and encoding.of_warpgroup
 
 

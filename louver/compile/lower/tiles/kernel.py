@@ -43,7 +43,7 @@ from louver.compile.lower.tiles.shapes import (
 from louver.compile.lower.tiles.shared import lower_slot, place_memory, put_tile, take_tile
 from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, register_class
 from louver.compile.lower.tiles.sums import Made, derived, summed
-from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
+from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot, wait_for_dot
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.signature import ArgumentParameter, BoxParameter, BoxSizeParameter, kernel_name, with_tails
@@ -125,7 +125,7 @@ def _terms(op: Operation) -> Sequence[SSAValue]:
 def _scales_a_dot(op: Operation | Block) -> bool:
     """Whether an operation multiplies the sums of a dot by any factors."""
     return isinstance(op, arith.MulfOp) and any(
-        isinstance(factor.owner, tt.DotOp) or _scales_a_dot(factor.owner) for factor in op.operands
+        isinstance(factor.owner, tt.DotOp | tt.DotWaitOp) or _scales_a_dot(factor.owner) for factor in op.operands
     )
 
 
@@ -256,6 +256,7 @@ _RULES: dict[type[Operation], Rule] = {
     tt.AtomicRMWOp: lower_atomic,
     tt.AtomicCASOp: lower_atomic,
     tt.DotOp: _dot,
+    tt.DotWaitOp: wait_for_dot,
     tt.DecompressOp: lower_decompress,
     tt.CompressOp: lower_compress,
     tt.ReduceOp: lower_reduction,

@@ -184,12 +184,18 @@ class _Order:
         self.loading: dict[_Unit, None] = {}
         self.writes = writes
         self.facts = facts
+        self.runs_on = False
         units = self._units(block)
         for index, node in enumerate(block.nodes):
             unit = units.get(index)
             if unit is None:
                 if isinstance(node, Inst) and isinstance(node.op, WgmmaFence):
                     self._before_group(block.nodes[index + 1 :])
+                if self.runs_on and isinstance(node, While):
+                    # What reads the sums of products that have ended is computed while the others run.
+                    self._place(list(self.waiting))
+                if isinstance(node, Inst) and isinstance(node.op, WgmmaWait):
+                    self.runs_on = node.op.pending > 0
                 self._fixed(node)
             elif unit.nodes[-1] is node:
                 self._wait(unit, index)

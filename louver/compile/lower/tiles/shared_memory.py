@@ -140,7 +140,8 @@ class _Walk:
     def _end(self, op: Operation, home: Block | None) -> int:
         """The number of the last operation during which a use of a tile may still run. home: the block of the tile."""
         parts = in_parts(op) if isinstance(op, tt.DotOp) and by_warpgroups(op) else ()
-        last, outer = self.ends[parts[-1] if parts else op], op
+        wait = op.wait if isinstance(op, tt.DotOp) else None
+        last, outer = self.ends[parts[-1] if parts else wait or op], op
         while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
             outer = parent
             last = self.ends[outer]

@@ -20,7 +20,7 @@ from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.unit import is_transposed, product_left, promoted_columns, warpgroup_instruction
-from louver.ir.tile import DotOp, MmaAttr
+from louver.ir.tile import DotOp, DotWaitOp, MmaAttr
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import LANE_BITS
 from louver.ir.tile.metadata import METADATA_ROWS
@@ -31,7 +31,7 @@ from louver.isa.descriptor import describe
 from louver.isa.fragments import ROWS
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.swizzle import Major, Tile
-from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence
+from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 
 _Product: TypeAlias = tuple[Wgmma, tuple[Reg | tuple[Reg, ...], ...]]
@@ -149,8 +149,9 @@ class _Dot:
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     """Begin the products, and return the registers of the sums: those of `c` if nothing else needs them.
 
-    `finish_products` waits for the products, or for products in flight their loop. It also adds promoted sums to their
-    totals. With promotion, products of a few columns of K accumulate in separate registers first.
+    `finish_products` waits for the products, or for products in flight their loop, or for others a `DotWaitOp`. It also
+    adds promoted sums to their totals. With promotion, products of a few columns of K accumulate in separate registers
+    first.
     """
     packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
     sums, anew = _sums(low, op, packed), is_zero(op.c)
@@ -173,7 +174,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
             if promoted is not None:
                 _issue(low, group, list(zip(totals, taken, strict=True)) if apart else [])
                 group = []
-    if op.in_flight is not None:
+    if op.in_flight is not None or op.is_async is not None:
         _commit(low, group)
     elif group:
         _issue(low, group, [])
@@ -214,6 +215,14 @@ def _commit(low: Lowering, group: Sequence[_Product]) -> None:
     for each, operands in group:
         low.k.emit(each, *operands)
     low.k.emit(WgmmaCommit())
+
+
+def wait_for_dot(low: Lowering, op: DotWaitOp) -> Registers:
+    """Wait for the products of a dot that is async. Its sums stay in their registers."""
+    low.k.emit(WgmmaWait(op.pendings.value.data))
+    # Barriers since the products began do not count: only now have they read their operands.
+    low.accesses.takes = True
+    return low.values[op.sums]
 
 
 def _unset(low: Lowering, like: Registers) -> Registers:
@@ -284,9 +293,10 @@ def _carried_on(op: DotOp) -> SSAValue | None:
         or not isinstance(block.last_op, scf.YieldOp)
     ):
         return None
-    if not any(end is op.d for end in block.last_op.operands):
+    sums = op.d if op.wait is None else op.wait.result
+    if not any(end is sums for end in block.last_op.operands):
         return None
-    found = value = block.args[position(op.d, block.last_op.operands) + 1]
+    found = value = block.args[position(sums, block.last_op.operands) + 1]
     while value.has_one_use():
         (use,) = value.uses
         if use.operation is op:
