@@ -77,6 +77,12 @@ ENTRIES = (
         made.kernels,
     ),
     Entry(
+        "Users' Triton kernels",
+        "h200/public-kernels.json",
+        "The same of kernels with the structures of those in public repositories.",
+        made.kernels,
+    ),
+    Entry(
         "Products on an H100",
         "h100/gemm-tokens.json",
         "Few tokens: a part of the suite.",

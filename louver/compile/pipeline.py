@@ -219,7 +219,7 @@ def _prefetch_loads(state: KernelState) -> None:
 def _ring_copies(state: KernelState) -> None:
     if state.wide and state.slots:
         peak_of = functools.partial(shared_peak, means=Means.of(state.target))
-        ring_copies(state.module, state.ring_rooms, peak_of, state.slots)
+        ring_copies(state.module, state.ring_rooms, peak_of, state.slots, in_flight=state.options.ahead)
 
 
 def _overlap_dots(state: KernelState) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_again
 from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
-from louver.ir.tile import DotWaitOp, LocalAllocOp, LocalStoreOp
+from louver.ir.tile import DotOp, LocalAllocOp, LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
@@ -143,11 +143,12 @@ def _deeper(found: Assembled, made: CompiledTiles, machine: str | None) -> Assem
 
 
 def _in_order(found: Assembled, machine: str | None) -> Assembled:
-    """The kernel; if dots overlap and it does not assemble cleanly, the better of it and the kernel with dots in order."""
+    """The kernel; if dots overlap or run on, and it does not assemble cleanly, the better of it and the one in order."""
     made = found.kernel.made
     if found.assembly.clean or not isinstance(made, CompiledTiles):
         return found
-    if not any(isinstance(op, DotWaitOp) for op in made.encoded.walk()):
+    dots = (op for op in made.encoded.walk() if isinstance(op, DotOp))
+    if not any(op.is_async is not None or op.in_flight is not None for op in dots):
         return found
     other = CompiledKernel(compile_again(made, warps=found.warps, ahead=False), found.kernel.refusal)
     both = found, Assembled.of(other, machine)

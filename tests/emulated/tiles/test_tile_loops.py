@@ -12,7 +12,7 @@ from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Latest, Order
 from louver.ir.context import parse_ir
-from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, FuncOp, InitBarriersOp
+from louver.ir.tile import BoxCopiesOp, DotOp, EvenBarriersOp, FuncOp, InitBarriersOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.compiled import compiled_tiles
@@ -119,8 +119,11 @@ def test_barriers_are_made_once(form: str) -> None:
     (init,) = [op for op in made.encoded.walk() if isinstance(op, InitBarriersOp)]
     assert isinstance(init.parent_op(), FuncOp)
     slots = init.count.value.data
+    # Products that run on into the next step keep a slot more.
+    flying = any(isinstance(op, DotOp) and op.in_flight is not None for op in made.encoded.walk())
+    first = slots - (2 if flying else 1)
     # A loop over all steps begins once; around a loop over a tile's steps the next tile's begin too.
-    assert moved(made) == ["function"] * (slots - 1) + ["loop"] * (slots if form == "nested" else 1)
+    assert moved(made) == ["function"] * first + ["loop"] * (first + 1 if form == "nested" else 1)
     evens = [op for op in made.encoded.walk() if isinstance(op, EvenBarriersOp)]
     assert len(evens) == (1 if form == "nested" else 0)
     assert assemble(made.ptx, "sm_90a").faults == ()
@@ -201,6 +204,10 @@ def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random
         check(made, rng, 144, programs=1, order=order, kernel=kernel, size=(40, 8))
 
     outcomes = survey(made.kernel, attempt)
-    # The last one lets no thread store what another one may still read; here nothing is read that is stored.
+    # The assembler needs the fence behind a branch, and the wait on a way that is not taken. The last barrier lets no
+    # thread store what another one may still read; here nothing is read that is stored.
+    flying = ["wgmma.fence", "wgmma.wait_group", "one group"] if form == "nested" else []
+    unnoticed = undetected(outcomes)
+    assert [each.what.partition(".sync")[0].partition(" of")[0] for each in unnoticed] == [*flying, "barrier"]
     barriers = [outcome.removal for outcome in outcomes if outcome.removal.what.startswith("barrier")]
-    assert undetected(outcomes) == barriers[-1:]
+    assert unnoticed[-1] == barriers[-1]

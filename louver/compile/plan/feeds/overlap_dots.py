@@ -39,7 +39,12 @@ from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import end_of
 from louver.compile.plan.encode.anchors import is_tile
-from louver.compile.plan.encode.unit import by_warpgroups, promoted_columns, warpgroup_instruction
+from louver.compile.plan.encode.unit import (
+    by_warpgroups,
+    product_left,
+    promoted_columns,
+    warpgroup_instruction,
+)
 from louver.compile.plan.feeds.steps_ahead import taken
 from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -102,6 +107,9 @@ class _Stages:
         first, second = dots
         late, sums = _followers(second, block)
         if first in late or second not in _followers(first, block)[0] or not is_zero(first.c):
+            return None
+        # If threads store what they computed, the store and its barrier take as long as the overlap gains.
+        if in_shared(product_left(second)[0]):
             return None
         late.add(copies[0])
         for op in reversed(block.ops):

@@ -109,13 +109,19 @@ Peak = Callable[[Operation, Container[SSAValue | Operation]], int]
 
 
 def ring_copies(
-    module: ModuleOp, rooms: Sequence[int], peak_of: Callable[[tt.FuncOp], Peak], most: int = MOST_SLOTS
+    module: ModuleOp,
+    rooms: Sequence[int],
+    peak_of: Callable[[tt.FuncOp], Peak],
+    most: int = MOST_SLOTS,
+    *,
+    in_flight: bool = True,
 ) -> None:
     """Rewrites loops in place.
 
     rooms: candidates for the bytes of shared memory of a CTA. The first in which each ring gets two slots is used.
     peak_of: gives the peak of shared memory that a function needs beside the rings.
     most: the largest number of slots of a ring.
+    in_flight: whether products may run on into the next step.
     """
     for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp) and op.is_public]:
         apart = apart_of(function)
@@ -138,7 +144,7 @@ def ring_copies(
                 # The rings of earlier loops may have replaced the outer loop.
                 around = None if wish.home is wish.loop else cast(scf.ForOp, wish.loop.parent_op())
                 copied = {each.put.result for each in wish.tiles}
-                dots = products_in_flight(wish.loop, copied) if count >= LEAST_IN_FLIGHT else []
+                dots = products_in_flight(wish.loop, copied) if in_flight and count >= LEAST_IN_FLIGHT else []
                 for dot in dots:
                     dot.properties["inFlight"] = UnitAttr()
                 _Ring(wish.loop, wish.tiles, count, 2 if dots else 1, around).make()
