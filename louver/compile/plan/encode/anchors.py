@@ -166,7 +166,6 @@ class Natures:
     staged: those of them that threads load or compute in rows, and then store to shared memory.
     copied: tiles that are copied to shared memory and read from there, each with the encoding of its copies and the
     dimension of neighbours.
-    turned: sums of dots that threads exchange before they compute with them, each with the encoding that follows.
     stores: special encodings of stores and atomic operations that gain by them.
     kept: tiles that are computed in only one encoding.
     """
@@ -187,7 +186,6 @@ class Natures:
         # Warpgroup products gain nothing if elements are moved one by one.
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
-        self.turned: dict[SSAValue, Encoding] = {}
         self.stores: dict[Operation, Encoding] = {}
         self.kept: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
@@ -214,6 +212,13 @@ class Natures:
     def of(self, value: SSAValue) -> Encoding | None:
         """The natural encoding of a value; None if it has none."""
         return self._found.get(value)
+
+    def exchanged(self, value: SSAValue) -> Encoding | None:
+        """The encoding to which threads exchange the sums of a dot before they compute with them; None for other values."""
+        op, sums = value.owner, self.of(value)
+        if not isinstance(op, tt.DotOp) or not isinstance(sums, tt.MmaAttr) or not turns_sums(op):
+            return None
+        return turned_encoding(op, sums)
 
     def default(self, value: SSAValue) -> Encoding:
         """The natural encoding of a value, or the default encoding of tiles without dots."""
@@ -301,10 +306,7 @@ class Natures:
         match op:
             case tt.DotOp():
                 staged = self.operands if self.warpgroups else {}
-                found = product_encoding(op, self.warps, staged, self.registers, apart=self.apart)
-                if turns_sums(op):
-                    self.turned[op.d] = turned_encoding(op, found)
-                return [(op.d, found)]
+                return [(op.d, product_encoding(op, self.warps, staged, self.registers, apart=self.apart))]
             case tt.ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found and tt.SliceAttr.of(op.axis.value.data, found)) for each in op.result]
@@ -339,7 +341,7 @@ class Natures:
         source = next((each for each in op.operands if self.of(each) is not None), None)
         if source is None:
             return []
-        encoding = self.turned.get(source) or self.of(source)
+        encoding = self.exchanged(source) or self.of(source)
         assert encoding is not None
         shape = tensor_of(source).get_shape()
         match op:

@@ -146,9 +146,9 @@ class _Rewrite:
         made = self._place(op, operands, types, new)
         for before, nature, after in zip(op.results, natures, made.results, strict=True):
             given: dict[Encoding | None, SSAValue] = {nature: after}
-            if (turned := self.natures.turned.get(before)) is not None:
+            if (exchanged := self.natures.exchanged(before)) is not None:
                 # One exchange serves all users.
-                given = {turned: self._converted(after, turned, before, new), **given}
+                given = {exchanged: self._converted(after, exchanged, before, new), **given}
             self._known(before, given, new)
 
     def _from_shared(self, op: DotOp, operands: Sequence[SSAValue], new: Block) -> list[SSAValue]:
