@@ -85,6 +85,18 @@ def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]
     return found
 
 
+def planned(m: int, n: int, k: int, a_type: str, b_type: str, target: str) -> dict[str, int]:
+    """Number of wrong elements of another target's kernels, by output type."""
+    rng = np.random.default_rng(m + n + k)
+    a, x = louver.prune(draw(rng, (m, k), a_type), "2:4"), draw(rng, (n, k), b_type)
+    plain, _ = exact_product(a, np.ascontiguousarray(x.T))
+    s, tokens, found = louver.compress(a, "2:4"), DeviceArray.of(x), dict[str, int]()
+    for out in PRODUCTS[a_type, b_type]:
+        plan = louver.plan("linear", s, n, like=tokens, out_dtype=out, target=target)
+        found[f"{target} to {out}"] = differing(plan(tokens).numpy().T, plain)
+    return found
+
+
 def verdict(count: Callable[[], dict[str, int]]) -> int:
     """Print the counts of wrong results by name. Returns the exit status: 3 without a GPU, 1 for a wrong result, else 0."""
     found = current_device()
@@ -106,8 +118,10 @@ def main() -> int:
         parser.add_argument(name, type=int)
     for name in ("a", "b"):
         parser.add_argument(name, choices=sorted({pair[0] for pair in PRODUCTS}))
+    parser.add_argument("--target", help="run the kernel of another target, such as sm_80")
     args = parser.parse_args()
-    return verdict(lambda: products(args.m, args.n, args.k, args.a, args.b))
+    given = args.m, args.n, args.k, args.a, args.b
+    return verdict(lambda: planned(*given, args.target) if args.target else products(*given))
 
 
 if __name__ == "__main__":
