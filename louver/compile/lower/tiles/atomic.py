@@ -18,8 +18,19 @@ from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_intege
 from louver.compile.lower.tiles.older_targets import add_by_swaps
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.compile.plan.feeds.copied_loads import array_of
 from louver.ir.refusal import unsupported
-from louver.ir.tile import AtomicCASOp, AtomicOp, AtomicRMWOp
+from louver.ir.tile import (
+    AddPtrOp,
+    AtomicCASOp,
+    AtomicOp,
+    AtomicRMWOp,
+    BroadcastOp,
+    ExpandDimsOp,
+    FuncOp,
+    SplatOp,
+)
+from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import element_of
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
@@ -51,8 +62,9 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     if isinstance(op, AtomicCASOp):
         given = [low.values[op.expected], *given]
     masks = each_of(low, op.mask if isinstance(op, AtomicRMWOp) else None, len(pointers))
-    low.begin_store()
     ordered = op.sem.data != "relaxed"
+    if is_ordered(op):
+        low.begin_store()
     if ordered:
         # The threads have synchronized, so the fence of each thread covers the stores of all threads.
         low.k.emit(FenceGpu())
@@ -73,6 +85,28 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     if op.result.first_use is None:
         return None
     return from_owners(low, op, tuple(before), layout) if owner is not None else tuple(before)
+
+
+def is_ordered(op: AtomicOp) -> bool:
+    """Whether an atomic operation keeps its place among other accesses of the program. It need not if it is relaxed, and its
+    array, which overlaps no other one, has only such operations of one kind.
+    """
+    array, function = array_of(op.ptr), op.parent_op()
+    while function is not None and not isinstance(function, FuncOp):
+        function = function.parent_op()
+    if op.sem.data != "relaxed" or array is None or function is None or array not in apart_of(function):
+        return True
+    pending, kinds = [array], set[str]()
+    while pending:
+        value = pending.pop()
+        for user in (use.operation for use in value.uses):
+            if isinstance(user, AtomicRMWOp) and user.ptr is value and user.result.first_use is None:
+                kinds.add(f"{user.sem.data} {user.kind.data}")
+            elif isinstance(user, AddPtrOp | SplatOp | BroadcastOp | ExpandDimsOp) and user.operands[0] is value:
+                pending += user.results
+            else:
+                return True
+    return len(kinds) > 1
 
 
 def _joins(form: AtomicAdd | AtomicUpdate | AtomicCompareAndSwap, tiles: Sequence[Sequence[Reg]]) -> bool:

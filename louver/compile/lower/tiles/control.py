@@ -9,6 +9,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.passages import end_of
+from louver.compile.lower.tiles.atomic import is_ordered
 from louver.compile.lower.tiles.carried import Carried
 from louver.compile.lower.tiles.facts import Facts
 from louver.compile.lower.tiles.numbers import bits_of, is_integer, signed_type
@@ -57,7 +58,7 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     """Record the accesses of a loop's body before the body, because they may precede it in the iteration before."""
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, tt.LoadOp | tt.AsyncCopyOp | tt.BoxCopiesOp | tt.AtomicOp) for op in found)
-    stores = any(isinstance(op, tt.StoreOp | tt.AtomicOp) for op in found)
+    stores = any(isinstance(op, tt.StoreOp) or (isinstance(op, tt.AtomicOp) and is_ordered(op)) for op in found)
     low.accesses.stores |= stores
     low.accesses.unpublished |= stores
     exchanges = any(op in low.rooms.exchanges for op in found)
