@@ -55,7 +55,7 @@ def test_a_model_as_tables_and_a_picture(cli: Cli, model: Path, tmp_path: Path) 
     output = cli("advise", "--model", model, "--tokens", "1,64", "--on", "h100", *three).output
     assert f"{model}: 2 weights, NVIDIA H100 80GB HBM3" in output and "0 of 2" in output
     assert "model.layers.*.mlp.up_proj.weight" in output and "fastest format by tokens" in output
-    assert re.search(r"^ *1  +bf16 4:8@128 ", output, re.MULTILINE)
+    assert re.search(r"^1–8,192  +f16 2:4 ", output, re.MULTILINE)
     assert "no record of a weight of so few elements: " in output
     record, picture = tmp_path / "a.json", tmp_path / "a.png"
     assert cli("advise", "--model", model, *three, "--json", "-o", record).exit_code == 0

@@ -24,7 +24,6 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
-from louver.compile.plan.feeds.copied_loads import is_unchanged
 from louver.compile.plan.feeds.neighbours import tile_bytes
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
@@ -33,7 +32,6 @@ from louver.compile.rewrite.insert import carrying, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import DotOp, FuncOp, LoadOp, ReduceOp
-from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
 
@@ -52,20 +50,19 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
     rings: whether ring-copies follows. Loads that it copies do not move ahead.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        staged, apart = staged_operands(function), apart_of(function)
+        staged = staged_operands(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             block = loop.body.block
             dots = [op for op in block.ops if isinstance(op, DotOp)]
             reduces = not dots and any(isinstance(op, ReduceOp) for op in block.ops)
             multiplies = any(value in staged for dot in dots for value in (dot.a, dot.b))
-            if not (reduces or multiplies) or not only_loads(loop, stores=True):
+            if not (reduces or multiplies) or not only_loads(loop):
                 continue
             multiplied = _multiplied(dots) if multiplies else set(block.ops)
             loads = [
                 op
                 for op in block.ops
                 if isinstance(op, LoadOp)
-                and is_unchanged(op, loop, apart)
                 and (op in multiplied or as_tensor(op.result.type) is None)
                 and not (rings and goes_to_ring(loop, op))
                 and Sources(loop, op.operands, repeated=False).known_ahead
