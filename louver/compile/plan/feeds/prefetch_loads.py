@@ -111,7 +111,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # Before the dot, the tiles of this step are stored to shared memory, so their registers are free.
-    dot = next((op for op in block.ops if isinstance(op, DotOp)), loads[0])
+    at = next((op for op in block.ops if isinstance(op, DotOp)), loads[0])
 
     runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
@@ -119,12 +119,12 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
 
     # The next number may overflow. The difference to the upper bound does not: it is at least 1, and fits as unsigned.
     number = block.args[0]
-    left = insert(dot, arith.SubiOp(loop.ub, number), loop).results[0]
-    goes_on = insert(dot, CmpiOp(loop.step, left, "ult"), loop).results[0]
-    following = insert(dot, arith.AddiOp(number, loop.step), loop).results[0]
+    left = insert(at, arith.SubiOp(loop.ub, number), loop).results[0]
+    goes_on = insert(at, CmpiOp(loop.step, left, "ult"), loop).results[0]
+    following = insert(at, arith.AddiOp(number, loop.step), loop).results[0]
     following.name_hint = number.name_hint
     ends = dict[SSAValue, SSAValue](zip(block.args, (following, *end.operands), strict=True))
-    ahead = _loads_at(dot, loads, [op for op in made if op in varying], ends, goes_on)
+    ahead = _loads_at(at, loads, [op for op in made if op in varying], ends, goes_on)
     _carry(loop, loads, first, ahead)
 
 
