@@ -440,3 +440,5 @@ def main(rank: int, ranks: int, folder: Path, device: str, names: list[str]) -> 
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], sys.argv[5:])
+    # DTensor keeps the group and its threads, which may abort an interpreter that ends.
+    os._exit(0)

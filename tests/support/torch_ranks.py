@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -79,3 +80,5 @@ def main(wrapper: str, rank: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    # DTensor keeps the group and its threads, which may abort an interpreter that ends.
+    os._exit(0)
