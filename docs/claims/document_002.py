@@ -205,7 +205,7 @@ DOCUMENT = Document(
         Claim(12, "L41,366", "Copies take 1.9 times the products, then 1.1", "contradicts itself", ratio_of_times),
         Claim(13, "L119,214", "e4m3 products sum in f16", "in the project", accumulates_in_f16),
         Claim(14, "L27-31", "The contract of `wgmma.sp`", "in the project", "`louver/isa/wgmma.py`; document 004."),
-        Claim(15, "L35-40", "Three paths of data", "in the project", "`louver/compile/generate/copies.py`, `louver/compile/lower/products/stage_metadata.py`."),
+        Claim(15, "L35-40", "Three paths of data", "in the project", "`louver/compile/generate/copies.py`, `louver/compile/lower/products/stages.py`."),
         Claim(16, "L48-51", "Roles, TMA, stages, one producer and two consumers", "in the project", "`louver/compile/plan/schedule.py`."),
         Claim(17, "L40", "2 KB of metadata a step", "reproduced", metadata_bytes),
         Claim(18, "L65-73", "Metadata is packed before the product", "in the project", "`louver/isa/prepack.py`."),

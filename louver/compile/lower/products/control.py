@@ -8,8 +8,15 @@ from contextlib import AbstractContextManager, ExitStack
 from xdsl.ir import Block
 
 from louver.compile.lower.products import bulk_store, gather, operands, ranges, rows, turn
-from louver.compile.lower.products.batch_indices import entries_of, load_entry
-from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
+from louver.compile.lower.products.state import (
+    Lowering,
+    Origin,
+    RolePosition,
+    TileState,
+    TileWalk,
+    entries_of,
+    load_entry,
+)
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp
 from louver.ir.sched.types import MapType

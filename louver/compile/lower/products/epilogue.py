@@ -14,8 +14,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import Float32Type, FloatAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from louver.compile.lower.products.convert import half, load_element, stored_bits
-from louver.compile.lower.products.lanes import first_row
+from louver.compile.lower.products.convert import first_row, half, load_element, stored_bits
 from louver.compile.lower.products.state import Lowering
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.formats.dtypes import element_type

@@ -18,14 +18,12 @@ from louver.compile.lower.products import (
     multiply,
     operands,
     rows,
-    stage_metadata,
     stages,
     store,
     turn,
 )
-from louver.compile.lower.products.batch_indices import entry_in_hand
 from louver.compile.lower.products.multiply_add import multiply_add
-from louver.compile.lower.products.state import Barriers, Lowering, Ring
+from louver.compile.lower.products.state import Barriers, Lowering, Ring, entry_in_hand
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
@@ -161,8 +159,8 @@ _RULES: dict[type[Operation], Rule] = {
     ops.WaitOp: stages.wait,
     ops.ReleaseOp: stages.release,
     ops.LoadMetadataOp: operands.load_metadata,
-    staged.CopyMetadataOp: stage_metadata.copy,
-    staged.ReadMetadataOp: stage_metadata.read,
+    staged.CopyMetadataOp: stages.copy_metadata,
+    staged.ReadMetadataOp: stages.read_metadata,
     OpenRowsOp: rows.open_rows,
     LoadRowsOp: rows.load_rows,
     PointRowsOp: rows.point_rows,

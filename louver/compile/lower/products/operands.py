@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from louver.compile.generate.generation import SETS
-from louver.compile.lower.products.batch_indices import entry_of_metadata
 from louver.compile.lower.products.multiply import has_entries
-from louver.compile.lower.products.state import ConsumerState, Lowering, Origin
+from louver.compile.lower.products.state import ConsumerState, Lowering, Origin, entry_of_metadata
 from louver.ir.sched import ops
 from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, WORDS, columns_per_load
 from louver.ptx.module import Address, Imm, Reg

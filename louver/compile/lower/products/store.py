@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from louver.compile.lower.products.add import Adder
 from louver.compile.lower.products.addends import Addends, Row, Strip, aligned_pairs
-from louver.compile.lower.products.convert import store_element
+from louver.compile.lower.products.convert import first_column, store_element
 from louver.compile.lower.products.epilogue import (
     Known,
     array_cursors,
@@ -21,7 +21,6 @@ from louver.compile.lower.products.epilogue import (
     vector_cursors,
     vectors,
 )
-from louver.compile.lower.products.lanes import first_column
 from louver.compile.lower.products.state import Lowering
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
