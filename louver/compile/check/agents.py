@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
-from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, entries_of
-from louver.compile.check.refuse import broken
+from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, broken, entries_of
 from louver.compile.check.stages import Group, Stage, Write
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import PointRowsOp

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from louver.compile.check.events import Event
-from louver.compile.check.refuse import broken
+from louver.compile.check.events import Event, broken
 from louver.isa.targets import MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_BYTES
 
 Clock: TypeAlias = list[int]

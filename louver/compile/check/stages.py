@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from louver.compile.check.barriers import Barrier, Clock
-from louver.compile.check.events import Event
-from louver.compile.check.refuse import broken
+from louver.compile.check.events import Event, broken
 
 
 @dataclass(slots=True)

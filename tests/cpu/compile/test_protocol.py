@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from louver.compile.check.check import check_protocol
-from louver.compile.check.refuse import ProtocolError
+from louver.compile.check.events import ProtocolError
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.lower.products.kernel import lower
