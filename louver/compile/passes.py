@@ -2,6 +2,10 @@
 
 A pipeline is a tuple of steps. A step is a pass, a tuple of steps, or the first of several ways that serves the kernel. A
 pass that cannot serve it refuses. A refusal is a value, which the state keeps.
+
+`LOUVER_DUMP` names a folder. The result of each pass is written to a folder below it for each kernel. The name of that
+folder has the kernel's name, made safe, and a hash of its tile IR. The name of a file has the position and the name of the
+pass. A file is moved to its name when it is complete, so several processes may compile the same kernel at the same time.
 """
 
 from __future__ import annotations

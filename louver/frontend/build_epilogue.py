@@ -1,4 +1,8 @@
-"""The epilogue of a library problem as tile IR: from the sum of products to the stored value."""
+"""The epilogue of a library problem as tile IR: from the sum of products to the stored value.
+
+Matrices are read and written in tiles through descriptors. The entries of a batch are a first dimension with blocks of one
+element. Loads remove it by a reshape, stores add it.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,9 @@ several times. Clocks (`barriers`) order events in every interleaving. The rules
 - A dependent kernel copies stored values and metadata at once. It accesses other memory only after the earlier grids.
 
 The lowering of a bulk store waits for its staging area. The check requires that no other operation uses that area.
+
+The model takes for granted numbers that it can count to, and names that are declared. Each of these rules is checked before
+the roles run, so that damaged schedule IR is refused at once and by its own rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lists the actions of a role, tile by tile and step by step, as events."""
+"""Lists the actions of a role, tile by tile and step by step, as events. An event that breaks a rule is an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Converts between elements in memory and registers of an epilogue.
 
-Registers hold floats as f32, and integers in 32 bits.
+Registers hold floats as f32, and integers in 32 bits. The place of a lane's first element in a block of sums follows from
+the fragment of the sums.
 """
 
 from __future__ import annotations
