@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.launch_size import launch_size
+from louver.analysis.affine import launch_size
 from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.rewrite.insert import insert_before
 from louver.frontend.transposed import LENGTH
