@@ -10,8 +10,7 @@ from louver.formats.pattern import LIFTED
 from louver.ir.polynomial import Numbers
 from louver.library.forms import Operand
 from louver.library.fused import Bound
-from louver.library.order import tiles_of_cluster, walked_rows
-from louver.library.ranges import Ranges
+from louver.library.ranges import Ranges, tiles_of_cluster, walked_rows
 from louver.library.rows import Held, Rows
 from louver.runtime.module import ArgumentPack, ParamType
 

@@ -14,7 +14,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library import order
 from louver.library.configure import choose
-from louver.library.order import beside, walked_rows
+from louver.library.ranges import beside, walked_rows
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 
 Place = tuple[int, int]
