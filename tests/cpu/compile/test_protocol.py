@@ -23,8 +23,7 @@ from louver.ir.sched import ops, staged
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose
 from louver.library.tile_shapes import TILE_N
-from louver.library.tuned import tables
-from louver.library.tuned_entry import problem_of
+from louver.library.tuned import problem_of, tables
 from louver.measure.tune import neighbours
 from louver.ptx.printer import print_module
 from support.protocol import add, assigned, drop, found, refuses, set_number

@@ -18,8 +18,18 @@ from louver.isa.targets import SM_90A
 from louver.library import tuned, tuned_entry
 from louver.library.configure import choose
 from louver.library.prepare import _classes
-from louver.library.tuned import decide, keep, kept, read_table, tables
-from louver.library.tuned_entry import Entry, UnusableEntryError, place_of, size_class, status
+from louver.library.tuned import (
+    Entry,
+    UnusableEntryError,
+    decide,
+    keep,
+    kept,
+    place_of,
+    read_table,
+    size_class,
+    status,
+    tables,
+)
 from louver.ptx.assembler import ptxas_version
 from louver.runtime import folder
 from louver.runtime.cache import source_hash
