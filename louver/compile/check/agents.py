@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
 from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, broken, entries_of
-from louver.compile.check.stages import Group, Stage, Write
+from louver.compile.check.stages import GRIDS, Barrier, Clock, Group, Stage, Write, join
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import PointRowsOp
 from louver.ir.sched.turned import TurnOp

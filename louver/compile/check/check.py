@@ -28,9 +28,8 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, ModuleOp,
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.check.agents import Agent, Shared, warps_of
-from louver.compile.check.barriers import Barrier
 from louver.compile.check.events import Event, Item, ProtocolError, Walk, broken, words_a_step
-from louver.compile.check.stages import Stage
+from louver.compile.check.stages import Barrier, Stage
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp
 from louver.ir.sched.turned import TurnOp
