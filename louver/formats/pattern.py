@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from louver.formats.dtypes import element_type
-from louver.formats.given import integer
+from louver.formats.dtypes import element_type, integer
 
 MAX_GROUP: Final = 256
 """Largest M, in elements or vectors: an index in a group fits in a byte."""

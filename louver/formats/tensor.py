@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from louver.formats.codes import decode, decode_block, index_bytes
 from louver.formats.derived import DerivedForms
-from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits, shown
 from louver.formats.dynamo import opaque
-from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
