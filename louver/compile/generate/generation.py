@@ -13,8 +13,8 @@ from xdsl.ir import Operation
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout, blocks_bytes
 from louver.compile.plan.schedule import Schedule, entry_sets, list_rows, lists_of
-from louver.ir.places import adopt_places
 from louver.ir.product import Part, ProductNest
+from louver.ir.refusal import adopt_places
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
 from louver.ir.sched.turned import CopyBlocksOp, TurnOp
