@@ -26,7 +26,6 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.refusal import unsupported
-from louver.ir.tile import DotOp, element_name
 from louver.ir.tile.elements import ACCUMULATORS, element_name
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding, MmaAttr
 from louver.ir.tile.metadata import divides, metadata_shape
