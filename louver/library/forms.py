@@ -28,6 +28,7 @@ from louver.ir.product import selection_of
 from louver.isa.metadata import ENTRY_CODES, PADDING_CODE
 from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
+from louver.library.deleted_forms import give_back
 from louver.library.resident import pitch_of, write_rows
 from louver.library.rows import METADATA_SLACK, Held, Rows
 from louver.library.streaming.derived.launches import lists_into, picks_into, round_into
@@ -36,7 +37,7 @@ from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.copy2d import check_copies
-from louver.runtime.memory import DeviceBuffer, fill_bytes, give_back, wait_for_device, wait_for_stream, write_bytes
+from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
 """Rows of legal codes after the metadata of register tiles. A tile has at most 256 rows, and 16 of them share a row of

@@ -13,17 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
-from louver.runtime.adapters import kind_for
 from louver.runtime.dlpack import CUDA, row_major
-from louver.runtime.driver import (
-    DriverError,
-    DriverMissingError,
-    call,
-    capture_of,
-    device_context,
-    is_capturing,
-    relaxed_capture,
-)
+from louver.runtime.driver import DriverError, call, capture_of, device_context, relaxed_capture
 
 
 class DeviceBuffer:
@@ -245,34 +236,3 @@ def wait_for_stream(ordinal: int, stream: int, doing: str) -> None:
     """Return when all work sent to a stream (a CUstream handle) is done."""
     with device_context(ordinal):
         call("cuStreamSynchronize", stream, doing=doing)
-
-
-def give_back(ordinal: int, *memory: object) -> None:
-    """Free the memory of deleted forms, this memory too, once no kernel on any stream reads it.
-
-    A wait would invalidate a capture of the default stream or of PyTorch's current stream. During such a capture, or if
-    the wait fails, nothing is freed. A later call frees the memory.
-    """
-    _kept().update(((ordinal, object()), each) for each in memory)
-    # Between any two statements a garbage collection may add entries, and another thread may remove some.
-    released = [key for key in list(_kept()) if key[0] == ordinal]
-    if not released:
-        return
-    try:
-        with device_context(ordinal):
-            if is_capturing(0) or is_capturing(kind_for(ordinal)[1]):
-                return
-        wait_for_device(ordinal, "waiting for the products of a sparse tensor")
-    except DriverError:
-        return
-    except DriverMissingError:
-        # Without a driver, no kernel was ever launched.
-        pass
-    for key in released:
-        _kept().pop(key, None)
-
-
-@functools.cache
-def _kept() -> dict[tuple[int, object], object]:
-    """Memory of deleted forms, by device ordinal and a unique key."""
-    return {}

@@ -12,9 +12,9 @@ import pytest
 import louver
 from louver.formats.tensor import SparseTensor
 from louver.library import warm
+from louver.library.deleted_forms import give_back
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
-from louver.runtime.memory import give_back
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Parameter, Tensor
 from support.signatures import grid
 from support.threads import in_threads
