@@ -1,4 +1,7 @@
-"""Errors that reject a kernel, with the rule, the text of the operation, and the user's line."""
+"""Errors that reject a kernel, with the rule, the text of the operation, and the user's line.
+
+Source locations of IR: the user's line for each operation, and for each line of a module's text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lowers kernel entry, roles, the walk over tiles and the loops over K steps."""
+"""Lowers kernel entry, roles, the walk over tiles and the loops over K steps. Opens a consumer's registers (accumulators and
+metadata sets), and loads metadata.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 from xdsl.ir import Block
 
 from louver.compile.generate.generation import SETS
-from louver.compile.lower.products import bulk_store, gather, operands, ranges, rows, turn
+from louver.compile.lower.products import bulk_store, gather, ranges, rows, turn
 from louver.compile.lower.products.multiply import has_entries
 from louver.compile.lower.products.state import (
     ConsumerState,
@@ -204,7 +206,7 @@ def _start_role(low: Lowering, role: ops.RoleOp) -> None:
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
     if _multiplies(role):
         tile_m, _, _ = low.tile
-        operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
+        open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
     elif isinstance(low.gathers, GatherOp):
         gather.open_gatherer(low, low.gathers)
     elif low.gathers is not None:
@@ -297,7 +299,7 @@ def _begin(low: Lowering, op: ops.TilesOp, at: Origin) -> None:
     if op.ahead is None:
         return
     if any(isinstance(inner, ops.LoadMetadataOp) for inner in op.walk()):
-        operands.open_tile(low, op, at)
+        open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
     low.end = _last_step(low, at)
     low.lower_block(op.ahead.block)
