@@ -2,6 +2,8 @@
 tensor of offsets is a polynomial. `Lane(d)` is an element's index along dimension d, so
 `(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. A pointer that a loop moves by a fixed
 amount is its first value plus `Iteration` times the amount; after the loop, plus the iteration count times the amount.
+
+A number that a launch computes is a polynomial over the names of a call's numbers (`launch_size`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Element types: the names that all rooms use, and the NumPy dtypes that hold them."""
+"""Element types: the names that all rooms use, and the NumPy dtypes that hold them. Checks of integers and switches among
+arguments, and the text of a caller's value in an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The sparse tensor: values and indices in natural row-major order, and its dense array."""
+"""The sparse tensor: values and indices in natural row-major order, and its dense array. Objects that other rooms derive from
+it change and are freed with it.
+"""
 
 from __future__ import annotations
 

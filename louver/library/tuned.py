@@ -3,7 +3,8 @@ of Louver.
 
 Entries come from the user's cache directory or from a table in the package. `louver tune` writes one file for each
 entry to the cache directory. An entry that is missing, unreadable, illegal or of another version is skipped, and the
-reason is recorded. The model in `configure` then chooses.
+reason is recorded. The model in `configure` then chooses. An entry records its problem, and says whether this version of
+Louver can use it.
 """
 
 from __future__ import annotations

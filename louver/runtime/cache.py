@@ -8,6 +8,9 @@
 A checksum covers the content and the name of each file. A file that is damaged, or that has another name than at its
 creation, counts as missing and is replaced. If the folder exceeds its size limit, the least recently used files are
 removed.
+
+Records are JSON. Frozen dataclasses become JSON values and are read back by the types of their fields, so records beside a
+cubin are read without IR.
 """
 
 from __future__ import annotations
@@ -312,7 +315,7 @@ def to_json(value: object) -> Any:
 def from_json(kind: type[T], facts: Mapping[str, Any]) -> T:
     """The object of a dataclass that `to_json` wrote."""
     hints = _hints(kind)
-    return kind(**{name: _read(hints[name], each) for name, each in facts.items()})
+    return kind(**{name: _from_value(hints[name], each) for name, each in facts.items()})
 
 
 @functools.cache
@@ -325,16 +328,16 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _read(kind: Any, value: Any) -> Any:
+def _from_value(kind: Any, value: Any) -> Any:
     inner = get_args(kind)
     if value is None:
         return None
     if get_origin(kind) in (Union, UnionType):
         several = [each for each in inner if each is not NoneType]
-        return _read(several[0] if len(several) == 1 else _fitting(several, value), value)
+        return _from_value(several[0] if len(several) == 1 else _fitting(several, value), value)
     if get_origin(kind) is tuple:
         kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(map(_read, kinds, value))
+        return tuple(map(_from_value, kinds, value))
     if kind is Polynomial:
         return Polynomial.parse(value)
     return from_json(cast("type[Any]", kind), value) if is_dataclass(kind) else value
