@@ -29,8 +29,7 @@ from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
 from louver.isa.scalar import REGISTER
 from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
 from louver.isa.targets import BulkSpace
-from louver.ptx.arithmetic import Arithmetic
-from louver.ptx.core import Number
+from louver.ptx.arithmetic import Arithmetic, Number
 from louver.ptx.module import Address, Imm, Reg
 from louver.ptx.validate import SHARED_SYMBOL
 

@@ -28,8 +28,8 @@ from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
 from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
+from louver.ptx.arithmetic import Number
 from louver.ptx.builder import KernelBuilder
-from louver.ptx.core import Number
 from louver.ptx.module import Imm, Kernel, Module, Param, Reg
 
 
