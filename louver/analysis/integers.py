@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
 from xdsl.ir import SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.splat import splat_of
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, Index, SplatOp
+from louver.ir.tile.types import splat_of
 
 
 def position(value: SSAValue, among: Sequence[SSAValue]) -> int:

@@ -20,8 +20,8 @@ from louver.ir.elementwise import STEP_OPERATIONS
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.rounding import integers, rounded, towards_zero
 from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
-from louver.ir.splat import splat_of
 from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
+from louver.ir.tile.types import splat_of
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
