@@ -34,7 +34,7 @@ class Derived(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Derived)
+AnyDerived = TypeVar("AnyDerived", bound=Derived)
 
 
 class DerivedForms:
@@ -51,13 +51,13 @@ class DerivedForms:
         self._kept: dict[type, Derived] = {}
         self._followers: weakref.WeakSet[Derived] = weakref.WeakSet()
 
-    def find(self, kind: type[T]) -> T | None:
+    def find(self, kind: type[AnyDerived]) -> AnyDerived | None:
         """The object of this class, or None before the first call of `of`."""
-        return cast("T | None", self._kept.get(kind))
+        return cast("AnyDerived | None", self._kept.get(kind))
 
-    def of(self, kind: type[T]) -> T:
+    def of(self, kind: type[AnyDerived]) -> AnyDerived:
         """The object of this class. The first call makes it without arguments. All threads get the same object."""
-        return self.find(kind) or cast("T", self._kept.setdefault(kind, kind()))
+        return self.find(kind) or cast("AnyDerived", self._kept.setdefault(kind, kind()))
 
     def follow(self, follower: Derived) -> None:
         """Refresh `follower` too. Only a weak reference is held."""

@@ -14,6 +14,25 @@ of chunks touches all banks. Bulk copies write and wgmma reads through the swizz
       5    5 4 7 6 1 0 3 2
       6    6 7 4 5 2 3 0 1
       7    7 6 5 4 3 2 1 0
+
+By a 64-bit matrix descriptor (`Descriptor`), wgmma reads an operand from shared memory:
+
+    bits   0-13  start address / 16      bits 49-51  base offset (0: Louver aligns every tile to its swizzle's repeat)
+    bits  16-29  leading offset / 16     bits 62-63  swizzle: 0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes
+    bits  32-45  stride offset / 16
+
+The meaning of both offsets depends on the major dimension and the swizzle (lines and boxes as in `Tile`):
+
+    major  swizzle     leading (LBO)                            stride (SBO)
+    k      none        from 16 bytes of K to the next 16        from 8 rows to the next 8
+    k      32/64/128   unused, 16 by convention                 from 8 rows to the next 8
+    mn     none        from 8 steps of K to the next 8          from 16 bytes of M or N to the next 16
+    mn     32/64/128   from one span of M or N to the next      from 8 steps of K to the next 8
+
+Eight lines of a group are contiguous: 16 bytes of each without a swizzle, one span of each with it. A K-major step
+along K adds its bytes to the start within a span; at its end, go to the next box. An MN-major step adds its lines times
+the width. The swizzle applies to the sum, so the start stays a logical address. Source: PTX ISA, Matrix Descriptor
+Format and Strides.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Builder methods for scalar instructions."""
+"""Kernel builder: registers, emission, structured control flow, and methods for scalar instructions. Values are registers,
+constants or Python numbers.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from louver.ir.divisor import MOST_DIVIDED, Divisor
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
-from louver.library import bind
+from louver.library import launch
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
@@ -219,9 +219,9 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
     bound = Bound(pointers, product.numbers)
     sizes = product.m, product.n, product.k
-    sized = bind.Sized.of(kernel.signature, sizes, operand.depth, maps, memory.sm_count)
+    sized = launch.Sized.of(kernel.signature, sizes, operand.depth, maps, memory.sm_count)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind.bind_product(kernel.signature, sized, places, operand, bound, memory.tensor_map)
+    arguments = launch.bind_product(kernel.signature, sized, places, operand, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 
@@ -263,7 +263,7 @@ def _bind_tiles(
         except (ValueError, DriverError) as error:
             raise UnmappableError(str(error)) from error
 
-    arguments = bind.bind_arguments(signature, numbers, held, made)
+    arguments = launch.bind_arguments(signature, numbers, held, made)
     x, y, z = (*grid, 1, 1)[:3]
     return BoundKernel(kernel, (x, y, z), arguments)
 

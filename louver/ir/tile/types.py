@@ -2,6 +2,8 @@
 
 A sparse tensor is a dense tensor type with an encoding: `tensor<32x64xf16, #tt.sparse<"NV24">>` has 32×64 elements, of
 which only some are stored.
+
+The number of a constant tensor is read from its bytes. xDSL would decode every element, and a tile has thousands.
 """
 
 from __future__ import annotations
