@@ -15,7 +15,8 @@ from louver.ir.conditions import Conditions
 from louver.ir.product import ProductNest
 from louver.library.reasons import Reasons, Why, given
 from louver.ptx.assembler import ptxas_version
-from louver.runtime.cache import KernelRecord, from_json, kernel_cache, problem_key, ptx_hash, to_json
+from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
+from louver.ir.plain import from_json, to_json
 from louver.runtime.callers import callers_level
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load

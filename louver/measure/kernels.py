@@ -32,7 +32,8 @@ from louver.measure.protocol import Protocol, median, spread
 from louver.measure.sustained import Load, prepare, take_turns
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
-from louver.runtime.cache import KernelRecord, from_json
+from louver.runtime.cache import KernelRecord
+from louver.ir.plain import from_json
 from louver.user.arguments import Call as BoundCall
 from louver.user.arguments import Kind, classify
 from louver.user.arguments import bind as bind_call

@@ -8,9 +8,6 @@
 A checksum covers the content and the name of each file. A file that is damaged, or that has another name than at its
 creation, counts as missing and is replaced. If the folder exceeds its size limit, the least recently used files are
 removed.
-
-Records are JSON. Frozen dataclasses become JSON values and are read back by the types of their fields, so records beside a
-cubin are read without IR.
 """
 
 from __future__ import annotations
@@ -27,10 +24,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any
 
-from louver.ir.polynomial import Polynomial
 from louver.runtime.folder import PART, OwnFolder
 
 DEFAULT_BYTES = 512 * 2**20
@@ -296,56 +291,3 @@ def by_fields(part: Any) -> Any:
         # The type's name distinguishes dataclasses with equal fields, also nested ones.
         return {"type": type(part).__name__, **{f.name: getattr(part, f.name) for f in fields(part)}}
     raise TypeError(f"a problem is made of JSON values and dataclasses of them, got {type(part).__name__}")
-
-
-T = TypeVar("T")
-
-
-def to_json(value: object) -> Any:
-    """JSON values that `from_json` reads back. Sizes become texts. Fields that equality ignores are left out."""
-    if isinstance(value, Polynomial):
-        return str(value)
-    if isinstance(value, tuple):
-        return [to_json(each) for each in cast("tuple[object, ...]", value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: to_json(getattr(value, name)) for name in _kept(type(value))}
-    return value
-
-
-def from_json(kind: type[T], facts: Mapping[str, Any]) -> T:
-    """The object of a dataclass that `to_json` wrote."""
-    hints = _hints(kind)
-    return kind(**{name: _from_value(hints[name], each) for name, each in facts.items()})
-
-
-@functools.cache
-def _kept(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.compare)
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _from_value(kind: Any, value: Any) -> Any:
-    inner = get_args(kind)
-    if value is None:
-        return None
-    if get_origin(kind) in (Union, UnionType):
-        several = [each for each in inner if each is not NoneType]
-        return _from_value(several[0] if len(several) == 1 else _fitting(several, value), value)
-    if get_origin(kind) is tuple:
-        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(map(_from_value, kinds, value))
-    if kind is Polynomial:
-        return Polynomial.parse(value)
-    return from_json(cast("type[Any]", kind), value) if is_dataclass(kind) else value
-
-
-def _fitting(kinds: list[Any], facts: Mapping[str, Any]) -> Any:
-    """The dataclass with these fields."""
-    for kind in kinds:
-        if is_dataclass(kind) and set(_kept(kind)) == set(facts):
-            return kind
-    raise ValueError(f"expected the fields of {' or '.join(kind.__name__ for kind in kinds)}, got {', '.join(facts)}")

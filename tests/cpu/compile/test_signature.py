@@ -9,7 +9,7 @@ import pytest
 
 from louver.compile.signature import ArgumentParameter, BoxParameter, Signature, with_tails
 from louver.library.rows import copied_box
-from louver.runtime.cache import from_json, to_json
+from louver.ir.plain import from_json, to_json
 from support.sizes import sizes
 
 SIGNATURE = Signature(

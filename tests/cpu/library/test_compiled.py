@@ -12,7 +12,7 @@ from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
 from louver.library.compiled import Launch, build_record
 from louver.library.reasons import given
-from louver.runtime.cache import from_json, to_json
+from louver.ir.plain import from_json, to_json
 from support.signatures import grid
 
 PROBLEM = Problem("linear", out="bf16", bias="row")

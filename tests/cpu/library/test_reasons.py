@@ -15,7 +15,8 @@ from louver.frontend.problem import Problem
 from louver.library import compiled
 from louver.library.compiled import Launch, _loaded, build_record
 from louver.library.reasons import Reasons
-from louver.runtime.cache import KernelCache, KernelRecord, from_json
+from louver.runtime.cache import KernelCache, KernelRecord
+from louver.ir.plain import from_json
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.jit import kept_kernel
 from support.tile_gpu import TileGpu

@@ -26,7 +26,7 @@ from louver.ir.product import (
     walk,
 )
 from louver.runtime.arrays import view
-from louver.runtime.cache import from_json, to_json
+from louver.ir.plain import from_json, to_json
 from louver.user.arguments import classify
 from louver.user.bind_product import Matrix, bind_product, check_output
 from louver.user.checked_call import CheckedCall

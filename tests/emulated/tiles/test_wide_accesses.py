@@ -16,7 +16,7 @@ from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
 from louver.library.compiled import Launch
 from louver.ptx.assembler import assemble
-from louver.runtime.cache import from_json, to_json
+from louver.ir.plain import from_json, to_json
 from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
