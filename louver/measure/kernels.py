@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 import louver
 from louver.compile.plan.schedule import Schedule
 from louver.isa.targets import SM_90A, Target
-from louver.library.compiled import BuiltKernel, Launch, loaded_keys
+from louver.library.compiled import BuiltKernel, Launch, from_json, loaded_keys
 from louver.library.rows import Held
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.machine import forbid_short_sums
@@ -33,7 +33,6 @@ from louver.measure.sustained import Load, prepare, take_turns
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
 from louver.runtime.cache import KernelRecord
-from louver.ir.plain import from_json
 from louver.user.arguments import Call as BoundCall
 from louver.user.arguments import Kind, classify
 from louver.user.arguments import bind as bind_call

@@ -19,7 +19,7 @@ from louver.frontend.problem import Problem
 from louver.ir.context import parse_ir
 from louver.ir.product import Batch, LoadMatrix, walk
 from louver.ir.refusal import UnsupportedKernelError
-from louver.ir.plain import from_json, to_json
+from louver.library.compiled import from_json, to_json
 from support.signatures import boxes, grid
 from support.sizes import sizes
 from support.tile_ir import TILE

@@ -33,8 +33,8 @@ from louver.ir.product import (
 )
 from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
+from louver.library.compiled import from_json, to_json
 from louver.ptx.printer import print_module
-from louver.ir.plain import from_json, to_json
 from support.fused import EPILOGUES, FULL
 from support.golden import Golden
 from support.signatures import grid

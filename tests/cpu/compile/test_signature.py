@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from louver.compile.signature import ArgumentParameter, BoxParameter, Signature, with_tails
+from louver.library.compiled import from_json, to_json
 from louver.library.rows import copied_box
-from louver.ir.plain import from_json, to_json
 from support.sizes import sizes
 
 SIGNATURE = Signature(

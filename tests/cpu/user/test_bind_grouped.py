@@ -11,7 +11,7 @@ import pytest
 
 import louver
 from louver.ir.product import ProductNest
-from louver.ir.plain import from_json, to_json
+from louver.library.compiled import from_json, to_json
 from support.triton.grouped import grouped_kernel, layer
 from support.triton.texts import nest
 

@@ -25,8 +25,8 @@ from louver.ir.product import (
     ProductNest,
     walk,
 )
+from louver.library.compiled import from_json, to_json
 from louver.runtime.arrays import view
-from louver.ir.plain import from_json, to_json
 from louver.user.arguments import classify
 from louver.user.bind_product import Matrix, bind_product, check_output
 from louver.user.checked_call import CheckedCall

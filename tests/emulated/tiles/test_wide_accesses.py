@@ -14,9 +14,8 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.conditions import SparseView
 from louver.ir.context import parse_ir
 from louver.isa.instruction import LANES
-from louver.library.compiled import Launch
+from louver.library.compiled import Launch, from_json, to_json
 from louver.ptx.assembler import assemble
-from louver.ir.plain import from_json, to_json
 from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles
 from support.multiples import mark_arguments, marked
