@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerType, ModuleO
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import constant_integer
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead

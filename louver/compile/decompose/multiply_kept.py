@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, I
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.passages import came_from
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt

@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_parts, metadata_word
 from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without_nan

@@ -14,7 +14,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.passages import passages
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.copied import copied_loads

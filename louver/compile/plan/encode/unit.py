@@ -10,7 +10,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float16Type, Float32Type, IntegerType
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import is_zero
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as

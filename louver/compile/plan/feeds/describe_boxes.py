@@ -24,7 +24,7 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.access import Access, Dimension, access
 from louver.analysis.affine import loop_of
 from louver.analysis.atoms import Iteration
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.mapped import mapped
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
