@@ -10,8 +10,7 @@ from typing import TypeAlias, TypeVar
 from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, broken, entries_of
 from louver.compile.check.stages import GRIDS, Barrier, Clock, Group, Stage, Write, join
 from louver.ir.sched import ops
-from louver.ir.sched.gathered import PointRowsOp
-from louver.ir.sched.turned import TurnOp
+from louver.ir.sched.gathered import PointRowsOp, TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 
 Fact = TypeVar("Fact")

@@ -31,8 +31,7 @@ from louver.compile.check.agents import Agent, Shared, warps_of
 from louver.compile.check.events import Event, Item, ProtocolError, Walk, broken, words_a_step
 from louver.compile.check.stages import Barrier, Stage
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp
-from louver.ir.sched.turned import TurnOp
+from louver.ir.sched.gathered import GatherOp, TurnOp
 from louver.isa.instruction import LANES
 from louver.isa.prepack import WORDS
 from louver.isa.targets import MAX_PENDING_PRODUCTS, MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_BYTES, SM_90A

@@ -25,8 +25,7 @@ from louver.compile.lower.products.multiply_add import multiply_add
 from louver.compile.lower.products.state import Barriers, Lowering, Ring, entry_in_hand
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, TurnOp
+from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp, TurnOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
 from louver.ptx.arithmetic import Number
 from louver.ptx.builder import KernelBuilder

@@ -17,8 +17,7 @@ from louver.compile.plan.turned import Turned
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp
-from louver.ir.sched.gathered import GatherOp
-from louver.ir.sched.turned import TurnOp
+from louver.ir.sched.gathered import GatherOp, TurnOp
 from louver.ir.sched.types import PointerType
 from louver.isa.convert import ConvertInteger
 from louver.ptx.builder import KernelBuilder
