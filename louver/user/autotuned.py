@@ -13,7 +13,7 @@ from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.user.arguments import Call, canonical, plain
 from louver.user.compiled import Wanted, find, target_of
-from louver.user.config_outcomes import explain_candidates
+from louver.user.config_outcomes import Refused, explain_candidates, is_refusal
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
 from louver.user.dense import launch_decorated
@@ -23,7 +23,6 @@ from louver.user.hints import Hints
 from louver.user.hook_copies import rehearsed
 from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
-from louver.user.refused import Refused, is_refusal
 from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource
 
