@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 import louver
 from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_ladder, plot, schedules, serve
 from louver.cli.compiling import compile_
+from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
 from louver.cli.machine import advise, claims, doctor, isa, roofline, tune
 from louver.cli.weights import compress, decompress, demo, inspect, prune
@@ -41,21 +41,3 @@ for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model, se
 def main() -> None:
     """Run the command line on the process's arguments."""
     app(prog_name="louver")
-
-
-SHELLS = ("bash", "zsh", "fish")
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes louver's commands in SHELL.
-
-    For bash, add the line `eval "$(louver completion bash)"` to ~/.bashrc; for zsh, the same with zsh to ~/.zshrc; for
-    fish, run `louver completion fish > ~/.config/fish/completions/louver.fish`.
-    """
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise ValueError(f"completion is for {', '.join(SHELLS)}, got {shell!r}")
-    click.echo(kind(context.find_root().command, {}, "louver", "_LOUVER_COMPLETE").source())

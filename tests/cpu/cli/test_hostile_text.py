@@ -162,4 +162,4 @@ def test_nothing_prints_past_the_one_function() -> None:
         for path in package.rglob("*.py")
         if printing.search(path.read_text(encoding="utf-8"))
     }
-    assert found == {"cli/__init__.py", "cli/output.py", "cli/commands/notes.py"}
+    assert found == {"cli/completion.py", "cli/output.py", "cli/commands/notes.py"}
