@@ -82,7 +82,7 @@ def _process(name: str, directory: str, bytecode: str) -> float:
     given = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, __file__, "--take", name]
     # The timed process imports no more than a user's.
-    from louver.measure.host import in_new_process
+    from louver.measure.start import in_new_process
 
     return in_new_process(command, directory, {**given, "PYTHONPYCACHEPREFIX": bytecode})
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from louver.frontend.problem import Problem
-from louver.isa.targets import SM_90A
 from louver.isa.tensormap import TensorMap
-from louver.library.compiled import record_of
-from louver.library.configure import choose
 from louver.measure.host_calls import CANNOT, calls_of
 from louver.measure.operands import make_operands
 from louver.measure.problems import OUTPUTS, GemmProblem
 from louver.measure.report.gemm import types_of
+from louver.measure.start import start_times
 from louver.ptx.assembler import assemble
 from louver.runtime.arrays import view
 from louver.runtime.device import Device, require_device
@@ -172,53 +164,3 @@ def summary(name: str, seconds: Sequence[float], dtype: str = "", out: str = "")
     us = [taken * 1e6 for taken in seconds]
     p90 = statistics.quantiles(us, n=10, method="inclusive")[-1]
     return HostTime(name, statistics.median(us), min(us), p90, dtype, out)
-
-
-FIRST, NEXT = Problem("linear"), Problem("linear", a="e4m3", b="e4m3", out="f16")
-"""Two kernels of the widest tile. The first kernel of a process also loads modules."""
-
-ROUNDS = 3
-LIMIT_SECONDS = 120
-
-
-def start_times(rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Seconds by name, a value for each round. Each round has a separate cache directory and two processes in turn.
-
-    Needs no GPU. Raises RuntimeError with the output if a process fails.
-    """
-    found: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            for state in ("compile", "read from disk"):
-                for place, seconds in in_new_process([sys.executable, "-m", "louver.measure.host"], directory).items():
-                    found.setdefault(f"{state}, {place}", []).append(seconds)
-    return found
-
-
-def in_new_process(command: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ) -> Any:
-    """The JSON output of a process with kernels cached in `directory`. Raises RuntimeError with its output if it fails."""
-    done = subprocess.run(
-        command,
-        env={**environment, "LOUVER_CACHE_DIR": directory},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"a process that compiles a kernel failed: {done.stderr.strip()}")
-    return json.loads(done.stdout)
-
-
-def _take() -> dict[str, float]:
-    times: dict[str, float] = {}
-    for name, problem in (("a process's first kernel", FIRST), ("the next kernel", NEXT)):
-        schedule = choose(problem, 4096, 8192, SM_90A, 132, aligned_output=True)
-        begin = time.perf_counter()
-        record_of(problem, schedule, SM_90A.name)
-        times[name] = time.perf_counter() - begin
-    return times
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_take()))

@@ -9,9 +9,10 @@ import pytest
 
 from louver.library.numerics import Agreement
 from louver.measure import host, host_calls, start
-from louver.measure.host import batch_times, measure_host, start_times, summary
+from louver.measure.host import batch_times, measure_host, summary
 from louver.measure.host_calls import HostCall
 from louver.measure.problems import GemmProblem
+from louver.measure.start import start_times
 
 TORCH = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: None))
 PROBLEM = GemmProblem(64, 16, 64, "f16")
