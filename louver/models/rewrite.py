@@ -1,4 +1,7 @@
-"""Rewrites a checkpoint of any size: tensor by tensor, in pieces, whole or not at all, from where an interruption left it."""
+"""Rewrites a checkpoint of any size: tensor by tensor, in pieces, whole or not at all, from where an interruption left it.
+
+`config.json` says afterwards in which form the weights are stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments."""
+"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments.
+
+Hooks are called on copies for questions about a call that must not change its arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Times launches in turns on the caller's stream, to choose between kernels with the same result."""
+"""Times launches in turns on the caller's stream, to choose between kernels with the same result.
+
+Times on a device are those of events in a stream, and between two events.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ it. A numbering is integer arithmetic on program numbers and on counts of tiles.
 Sizes occur only as counts of tiles, rounded up, so a partial last tile does not matter. If a count is rounded down, the
 launch checks that the size is a multiple of the tile. If a descriptor has a separate size argument, the launch checks
 that it equals the size from which tiles are counted.
+
+Sums and products of integers are computed in the width to which they are truncated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Reads the text of Triton's IR as tile IR."""
+"""Reads the text of Triton's IR as tile IR.
+
+Each value must stand before its uses, where they see it, and no chain of values may be too long to follow.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Integers wrap on overflow. Floating-point operations are computed in float64 and rounded once to the result type. So
 f32, f16 and bf16 have correctly rounded results. Approximations of hardware are not modelled.
+
+Numbers of a wider type are rounded to element types of tile IR once, and to nearest even.
 """
 
 from __future__ import annotations
