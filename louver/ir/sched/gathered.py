@@ -6,7 +6,7 @@ its lists are loaded to registers some steps ahead. Pointers to rows are compute
 the pointers. Copies by threads are writes of the generic proxy, so products after them need a proxy fence.
 
 Rows are turned in two steps. Through pointers to rows, each thread copies blocks to shared memory that no other thread
-accesses. One step later it turns them and stores them to the stage.
+accesses. One step later it turns them and stores them to the stage. Stores by threads are writes of the generic proxy too.
 """
 
 from __future__ import annotations
