@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from louver.ir.computed import CODES
 from louver.ir.polynomial import Size
-from louver.isa.tensormap import SwizzleBytes
+from louver.isa.bulk import SwizzleBytes
 
 TAIL_MAP = "b_tail"
 """The map of the rows of the dense operand that are left after whole tiles."""

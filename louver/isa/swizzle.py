@@ -43,7 +43,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.isa.tensormap import SwizzleBytes
+from louver.isa.bulk import SwizzleBytes
 
 CHUNK = 16
 """Bytes that every swizzle keeps together."""

@@ -23,9 +23,8 @@ from louver.emulator import (
 )
 from louver.isa.async_store import StoreAsync
 from louver.isa.barrier import FenceMbarrierInit, MbarrierInvalidate
-from louver.isa.bulk import BulkTensorLoad
+from louver.isa.bulk import BulkTensorLoad, TensorMap
 from louver.isa.sync import WarpSync
-from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
 from support.removal import survey, undetected

@@ -20,9 +20,9 @@ from louver.emulator import (
     run,
 )
 from louver.isa.barrier import FenceMbarrierInit, MapShared
+from louver.isa.bulk import TensorMap
 from louver.isa.memory import AtomicAdd, Load
 from louver.isa.sync import ClusterArrive, ClusterWait
-from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel
 

@@ -21,9 +21,8 @@ from louver.emulator import (
     UseBeforeArrivalError,
 )
 from louver.isa.barrier import FenceMbarrierInit
-from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad, TensorMapFetch
+from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad, TensorMap, TensorMapFetch
 from louver.isa.memory import SymbolAddress
-from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
 

@@ -34,8 +34,8 @@ from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import CompressOp, DecompressOp, DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import memory_bytes, tensor_of
+from louver.isa.bulk import COPY_CHUNK
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
-from louver.isa.tensormap import COPY_CHUNK
 
 KNOWN_STRIDE = 8
 """Strides must be known multiples of this number of elements, or strides of descriptors.
