@@ -137,7 +137,7 @@ class ArgumentParameter:
     - "value": a number, as its low 32 or 64 bits, or as f32.
     - "address": the address of a dense array.
     - "values", "metadata": the addresses of the two arrays of a sparse tensor: [M, K/2] without gaps between rows, and
-      `louver.isa.prepack.metadata_rows`.
+      `louver.isa.metadata.metadata_rows`.
     - "size", "stride": of a dimension of an argument that is a descriptor, in elements. For a sparse tensor they are
       those of the dense tensor.
     """

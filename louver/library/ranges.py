@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from louver.compile.plan.layout import parts_together
 from louver.compile.plan.schedule import Schedule, accumulator_registers
 from louver.formats.dtypes import element_type
-from louver.isa.prepack import columns_per_load
+from louver.isa.metadata import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
 from louver.library.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks

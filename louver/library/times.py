@@ -21,7 +21,7 @@ from louver.formats.lists import PICKERS
 from louver.ir.product import Selection, Unit
 from louver.isa.bulk import COPY_CHUNK
 from louver.isa.fma_block import FmaBlock
-from louver.isa.prepack import columns_per_load
+from louver.isa.metadata import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.isa.wgmma import Wgmma
 

@@ -9,7 +9,7 @@ from louver.formats.compress import compress
 from louver.formats.prune import prune
 from louver.isa.bulk import TensorMap
 from louver.isa.memory import Load, Store
-from louver.isa.prepack import prepack
+from louver.isa.metadata import prepack
 from louver.isa.swizzle import Swizzle, Tile, describe
 from louver.isa.sync import SetMaxRegisters
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from louver.formats.dtypes import element_type
-from louver.isa.metadata import MetadataMap
-from louver.isa.prepack import columns_per_load, prepack
+from louver.isa.metadata import MetadataMap, columns_per_load, prepack
 from louver.isa.swizzle import Swizzle, Tile, describe
 from louver.isa.wgmma import Wgmma
 

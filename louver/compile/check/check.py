@@ -33,7 +33,7 @@ from louver.compile.check.stages import Barrier, Stage
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, TurnOp
 from louver.isa.instruction import LANES
-from louver.isa.prepack import WORDS
+from louver.isa.metadata import WORDS
 from louver.isa.targets import MAX_PENDING_PRODUCTS, MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_BYTES, SM_90A
 
 ROUNDS = 3

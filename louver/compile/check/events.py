@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp, TurnOp
 from louver.ir.sched.types import MapType
-from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.metadata import WORDS, columns_per_load
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from louver.ir.product import Part, ProductNest
 from louver.ir.refusal import adopt_places
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp, TurnOp
-from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.metadata import WORDS, columns_per_load
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 

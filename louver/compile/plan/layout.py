@@ -17,7 +17,7 @@ from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.product import Selection, Unit
 from louver.isa.bulk import SwizzleBytes
-from louver.isa.prepack import LOAD_BYTES, columns_per_load
+from louver.isa.metadata import LOAD_BYTES, columns_per_load
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
 
 SPAN = 128

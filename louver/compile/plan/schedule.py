@@ -12,7 +12,7 @@ from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
 from louver.isa import fma_block
 from louver.isa.fma_block import FmaBlock
-from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.metadata import WORDS, columns_per_load
 from louver.isa.targets import Target
 
 STEPS = (16, 32, 64, 128)

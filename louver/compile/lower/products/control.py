@@ -28,7 +28,7 @@ from louver.ir.sched.gathered import GatherOp
 from louver.ir.sched.types import MapType
 from louver.isa.bulk import TensorMapFetch
 from louver.isa.instruction import LANES
-from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, WORDS, columns_per_load
+from louver.isa.metadata import LOAD_BYTES, WORD_BYTES, WORDS, columns_per_load
 from louver.isa.sync import ClusterArrive, GridWait, LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.ptx.module import Address, Imm, Reg

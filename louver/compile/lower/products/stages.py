@@ -16,7 +16,7 @@ from louver.ir.sched.gathered import ProxyFenceOp
 from louver.isa.bulk import BulkLoad, Eviction
 from louver.isa.instruction import Instruction
 from louver.isa.memory import Load
-from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, columns_per_load
+from louver.isa.metadata import LOAD_BYTES, WORD_BYTES, columns_per_load
 from louver.isa.sync import BarrierSync
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address, Imm, Reg
