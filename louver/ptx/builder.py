@@ -6,14 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import (
-    FenceMbarrierInit,
-    MapShared,
-    MbarrierArrive,
-    MbarrierArriveExpect,
-    MbarrierInit,
-    MbarrierTryWait,
-)
 from louver.isa.bulk import (
     BulkCommit,
     BulkTensorLoad,
@@ -27,7 +19,19 @@ from louver.isa.bytes import StoreByte
 from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
 from louver.isa.scalar import REGISTER
-from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
+from louver.isa.sync import (
+    BarrierSync,
+    ClusterArrive,
+    ClusterWait,
+    FenceMbarrierInit,
+    FenceProxyAsync,
+    MapShared,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierTryWait,
+    SetMaxRegisters,
+)
 from louver.isa.targets import BulkSpace
 from louver.ptx.arithmetic import Arithmetic, Number
 from louver.ptx.module import Address, Imm, Reg

@@ -22,9 +22,8 @@ from louver.emulator import (
     UseBeforeArrivalError,
 )
 from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import FenceMbarrierInit, MbarrierInvalidate
 from louver.isa.bulk import BulkTensorLoad, TensorMap
-from louver.isa.sync import WarpSync
+from louver.isa.sync import FenceMbarrierInit, MbarrierInvalidate, WarpSync
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
 from support.removal import survey, undetected

@@ -9,15 +9,6 @@ import numpy as np
 
 from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import (
-    FenceMbarrierInit,
-    MapShared,
-    MbarrierArrive,
-    MbarrierArriveExpect,
-    MbarrierInit,
-    MbarrierInvalidate,
-    MbarrierTryWait,
-)
 from louver.isa.bits import CountOnes, ExtractField, Logic3, PermuteBytes
 from louver.isa.bulk import (
     BulkCommit,
@@ -70,9 +61,16 @@ from louver.isa.sync import (
     ClusterArrive,
     ClusterWait,
     FenceGpu,
+    FenceMbarrierInit,
     FenceProxyAsync,
     GridWait,
     LaunchDependents,
+    MapShared,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierTryWait,
     SetMaxRegisters,
     WarpSync,
 )
