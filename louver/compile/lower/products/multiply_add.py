@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from louver.compile.lower.products.convert import first_column, first_row
+from louver.compile.lower.products.epilogue import first_column, first_row
 from louver.compile.lower.products.multiply import dense_tile, own_rows, values_tile
 from louver.compile.lower.products.state import Lowering
 from louver.formats.lists import PICK_BYTES

@@ -12,15 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from louver.compile.lower.products.addends import Addends, Row, Strip, aligned_pairs
-from louver.compile.lower.products.convert import first_column, half, store_element, stored_bits, stored_pair
 from louver.compile.lower.products.epilogue import (
     Known,
     array_cursors,
     evaluate,
+    first_column,
     first_output_row,
+    half,
     is_gated,
     output_rows,
     scalars,
+    store_element,
+    stored_bits,
+    stored_pair,
     vector_cursors,
     vectors,
 )
