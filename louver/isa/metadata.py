@@ -29,6 +29,19 @@ from T%4 = 2, 3.
 
 Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64; Sparse matrix storage and
 Matrix Fragments for sparse mma.m16n8k16, k32, k8 and k64.
+
+Prepacked metadata is in the order in which a warpgroup loads it.
+
+A prepacked array is uint32 [rows/64, words of K, 128 threads], C-contiguous: one order for all kernels. A word of each
+thread covers `columns` columns of K in a block of 64 rows, 512 contiguous bytes. So the words of any K step are
+contiguous, and a warp loads 128 contiguous bytes.
+
+    type     group  columns a word  products a word       columns a load
+    16-bit   4      64              2 (selectors 0, 1)    256
+    8-bit    4      64              1                     256
+    tf32     2      32              2 (selectors 0, 1)    128
+
+A load is `WORDS` words of K. Rows are padded to a multiple of 64, and K to whole loads, with the legal code 0x4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Barriers of warps, CTAs and clusters, mbarriers, proxy fences, order between grids, register reallocation.
 
-mbarriers are byte addresses in shared memory, multiples of 8. Arrivals release and waits acquire at CTA scope, the default.
+Addresses of mbarriers are in bytes of shared memory, multiples of 8. Arrivals release and waits acquire at CTA scope, the default.
 At cluster scope, ptxas emits a memory barrier of the whole GPU before each arrival and drops the L1 cache after each wait.
 Even once a step, this halves the speed of a main loop. Rings fed by multicast do not need cluster scope.
 
