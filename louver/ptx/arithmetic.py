@@ -21,10 +21,9 @@ from louver.isa.convert import (
     ToF32,
 )
 from louver.isa.instruction import Instruction, Operand, RegType
-from louver.isa.move import Move, Pack, Select
+from louver.isa.move import Move, Pack, Select, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.isa.scalar import Binary, Compare, MultiplyAdd, MultiplyWide
-from louver.isa.special import ShuffleButterfly, ShuffleIndex, Special
 from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Param, Reg, While
 from louver.ptx.validate import check_arguments
 

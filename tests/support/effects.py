@@ -16,7 +16,7 @@ from louver.isa.bulk import BulkLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import ATOMIC_TYPES, AddVector, AtomicAdd, AtomicUpdate, Load, Store
-from louver.isa.special import Elect
+from louver.isa.move import Elect
 from louver.isa.sync import (
     BarrierAny,
     BarrierSync,

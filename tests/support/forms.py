@@ -51,10 +51,9 @@ from louver.isa.memory import (
     Store,
     SymbolAddress,
 )
-from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
+from louver.isa.move import SPECIAL, Bitcast, Elect, Move, Pack, Select, ShuffleButterfly, ShuffleIndex, Special, Unpack
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
-from louver.isa.special import SPECIAL, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
     BarrierAny,
     BarrierSync,

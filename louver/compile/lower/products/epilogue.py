@@ -28,7 +28,7 @@ from louver.ir.sched.types import PointerType
 from louver.isa.convert import F32ToInteger, Half
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
 from louver.isa.instruction import LANES, Instruction
-from louver.isa.special import FULL_MASK
+from louver.isa.move import FULL_MASK
 from louver.isa.sync import WarpSync
 from louver.ptx.module import Address, Imm, Reg
 

@@ -17,7 +17,7 @@ from louver.formats.lists import PICK_BYTES
 from louver.ir.sched import ops
 from louver.isa.floating import Fma
 from louver.isa.fma_block import COLUMNS, LANE_COLUMNS, FmaBlock
-from louver.isa.special import FULL_MASK
+from louver.isa.move import FULL_MASK
 from louver.isa.swizzle import CHUNK
 from louver.isa.sync import WarpSync
 from louver.ptx.module import Address, Reg
