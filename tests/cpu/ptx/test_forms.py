@@ -15,7 +15,7 @@ from louver.ptx.printer import print_module
 from support.forms import effect_forms, pure_forms, statement_kernel
 from support.ptxas import header
 
-ROOMS = ("scalar", "move", "convert", "floating", "packed", "bits", "special", "memory", "matrix", "bytes")
+ROOMS = ("scalar", "move", "convert", "floating", "packed", "bits", "memory", "matrix", "bytes")
 FORMS: list[Instruction] = [*pure_forms(), *effect_forms()]
 
 
