@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from louver.formats.checkpoint import CheckpointFile, open_checkpoint
 from louver.formats.regular import FormatError, Target
-from louver.formats.schema import Form
 from louver.formats.writer import FileWriter, with_dropped, writing
 from louver.models.journal import Written, key_of
 from louver.models.steps import Copy, Source, Step, Tally
