@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from louver.advice.product import device_at_hand
-from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels, without_kernels
 from louver.torch.blocks import Joinable, join_, joinable, separate_
 from louver.torch.core import DEVICES
 from louver.torch.gain import Apart, Gain, Together, element_of, measure, measure_stack, predict

@@ -21,8 +21,8 @@ from louver.compile.generate.multiply import begin, constant, loop, multiply, re
 from louver.compile.plan.layout import dense_layout, output_layout, require_picks, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
-from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import multiplied_as
+from louver.formats.pattern import has_kernels, without_kernels
 from louver.ir.building import building
 from louver.ir.product import Batch, ProductNest, require_rows, unit_of
 from louver.ir.sched import ops, staged

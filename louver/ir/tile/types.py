@@ -26,8 +26,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from louver.formats.coverage import KERNELS, kind_of
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import KERNELS, Pattern, kind_of
 from louver.ir.tile.elements import ELEMENTS
 from louver.ir.tile.encodings import Encoding
 
