@@ -1,5 +1,6 @@
-"""Arguments that are added to a kernel: of a sparse tensor whose tiles are addressed at run time, and for exact divisions by a
-number that a launch knows, by a multiplication and a shift.
+"""Arguments that are added to a kernel: of a sparse tensor whose tiles are addressed at run time, or that is sparse along its
+last axis but one, such as a weight [K, N] or `s.T`; and for exact divisions by a number that a launch knows, by a
+multiplication and a shift.
 """
 
 from __future__ import annotations
@@ -66,3 +67,10 @@ class Divisor:
     def numbers(self, name: str) -> dict[str, int]:
         """The arguments of a kernel that divides by the argument `name`."""
         return {name + MULTIPLIER: self.multiplier, name + SHIFT: self.shift}
+
+
+TRANSPOSED = ".T"
+"""The suffix of the argument's pattern: "2:4.T"."""
+
+LENGTH = ".K"
+"""The suffix in the name of an extra argument, the argument's length along its sparse axis."""

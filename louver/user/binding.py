@@ -10,8 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
-from louver.frontend.transposed import LENGTH
-from louver.ir.computed import CODES, COLUMNS, COUNT, MOST_DIVIDED, NAN, ROWS, VIOLATIONS, Divisor
+from louver.ir.computed import CODES, COLUMNS, COUNT, LENGTH, MOST_DIVIDED, NAN, ROWS, VIOLATIONS, Divisor
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest

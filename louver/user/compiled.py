@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.frontend.transposed import LENGTH
+from louver.ir.computed import LENGTH
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
 from louver.library.compiled import BuiltKernel, Launch, find_loaded, load_record, record_made, to_json

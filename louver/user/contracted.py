@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from louver.frontend.transposed import TRANSPOSED
+from louver.ir.computed import TRANSPOSED
 from louver.isa.targets import target as machine
 from louver.user.arguments import Kind
 from louver.user.source import TileSource

@@ -14,12 +14,12 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
-from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.limits import MAX_CHAIN, MAX_OPERATIONS, check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.returns import nest_returns
 from louver.frontend.ttir.spelled import OPERATIONS, spell
+from louver.ir.computed import LENGTH, TRANSPOSED
 from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, together, unsupported
 from louver.ir.tile import DescriptorType, DotOp, FuncOp, SparseAttr
