@@ -19,7 +19,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.affine import Affine
 from louver.analysis.effects import has_no_effect
-from louver.analysis.equal_values import equal, equal_indices
+from louver.analysis.integers import equal, equal_indices
 from louver.compile.rewrite.insert import insert, insert_after
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
