@@ -35,8 +35,7 @@ from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
-from louver.ir.interpret.fault import Fault
-from louver.ir.interpret.values import dtype_of
+from louver.ir.interpret.values import Fault, dtype_of
 from louver.ir.llvm import AssumeOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported

@@ -20,8 +20,7 @@ from louver.formats.dtypes import element_type
 from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, SIToFPOp, TruncIOp, UIToFPOp
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import STEP_OPERATIONS
-from louver.ir.interpret.fault import Fault
-from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
+from louver.ir.interpret.values import Array, Fault, Pointers, Value, View, dtype_of, shape_of
 from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
 from louver.ir.tile.types import splat_of
 from louver.isa.convert import FP8_MAX
