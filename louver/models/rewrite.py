@@ -23,10 +23,9 @@ from louver.formats.regular import TOKEN_DIGITS, RegularFile, Target
 from louver.formats.schema import BITMASK_PARTS, Form
 from louver.formats.writer import arranged
 from louver.models.evidence.config import NAME, read_config
-from louver.models.journal import Journal, Place, Run, finish_moving, journal_path, refuse_others
+from louver.models.journal import Journal, Place, Run, Stamp, finish_moving, journal_path, refuse_others
 from louver.models.output import Output, output_of
 from louver.models.shards import WriteShard
-from louver.models.stamp import Stamp
 from louver.models.steps import Copy, LayerRow, Source, Step
 from louver.models.workers import Workers, WorkersError, workers_of
 
