@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from louver.isa.async_store import StoreAsync
+from louver.isa.async_copy import StoreAsync
 from louver.isa.bulk import (
     BulkCommit,
     BulkTensorLoad,

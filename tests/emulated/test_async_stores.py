@@ -21,7 +21,7 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.async_store import StoreAsync
+from louver.isa.async_copy import StoreAsync
 from louver.isa.bulk import BulkTensorLoad, TensorMap
 from louver.isa.sync import FenceMbarrierInit, MbarrierInvalidate, WarpSync
 from louver.ptx.module import Address

@@ -7,8 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.async_store import StoreAsync
+from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait, StoreAsync
 from louver.isa.bits import CountOnes, ExtractField, Logic3, PermuteBytes
 from louver.isa.bulk import (
     BulkCommit,

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.async_store import StoreAsync
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, StoreAsync
 from louver.isa.bulk import BulkTensorLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Instruction, Pure
