@@ -19,8 +19,8 @@ from typing import Any
 
 from louver.compile.compiled import CompiledProduct
 from louver.compile.pipeline import compile_product
-from louver.isa.barrier import MbarrierArriveExpect
 from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
+from louver.isa.sync import MbarrierArriveExpect
 from louver.isa.targets import target
 from louver.isa.wgmma import Wgmma
 from louver.library.compiled import BuiltKernel, Launch

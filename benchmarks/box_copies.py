@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 from louver.measure.machine import require_torch
 from louver.measure.record import write_record
 from louver.ptx.assembler import assemble

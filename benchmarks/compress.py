@@ -26,7 +26,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
 from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.formats.tensor import row_pitch
-from louver.isa.prepack import prepacked_shape
+from louver.isa.metadata import prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import (

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 import louver
-from louver.isa.descriptor import Descriptor
 from louver.isa.mma import Mma
-from louver.isa.swizzle import Swizzle
+from louver.isa.swizzle import Descriptor, Swizzle
 from louver.isa.wgmma import Wgmma
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands

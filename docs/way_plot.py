@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from louver.formats.coverage import KERNELS, PatternKind
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import KERNELS, PatternKind
 from louver.ir.product import selection_of, turns, unit_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.measure.report.svg import MUTED, Drawing

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from louver.formats.check import check
     from louver.formats.compress import compress, compress_both, from_indices
-    from louver.formats.coverage import NoKernelWarning
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
     from louver.formats.pairs import pack_pairs, unpack_pairs
-    from louver.formats.pattern import Pattern
+    from louver.formats.pattern import NoKernelWarning, Pattern
     from louver.formats.prune import prune
     from louver.formats.tensor import SparseTensor
     from louver.frontend.epilogue import Epilogue
@@ -65,7 +64,7 @@ _HOMES = {
     "AddressError": "louver.runtime.violations",
     "Epilogue": "louver.frontend.epilogue",
     "GatedTensor": "louver.formats.gated",
-    "NoKernelWarning": "louver.formats.coverage",
+    "NoKernelWarning": "louver.formats.pattern",
     "Pattern": "louver.formats.pattern",
     "Plan": "louver.library.plan",
     "SparseTensor": "louver.formats.tensor",

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
+from louver.formats.pattern import MAX_GROUP, Pattern, has_kernels, lifted_pattern
 from louver.frontend import problem
 from louver.ir.product import unit_of
 from louver.isa.targets import TARGETS

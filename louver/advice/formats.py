@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
-from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import LIFTED_PATTERNS, Pattern
+from louver.formats.pattern import LIFTED_PATTERNS, Pattern, has_kernels, without_kernels
 from louver.formats.schema import SparseForm
 from louver.frontend.problem import Problem
 from louver.ir.product import selection_of

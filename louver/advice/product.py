@@ -8,7 +8,7 @@ from typing import Final
 
 from louver.advice.formats import Format, Kind, Loss, formats_of, losses
 from louver.advice.rates import Known, Measured, Time, kernel_of, known, named, time_of
-from louver.formats.given import integer
+from louver.formats.dtypes import integer
 from louver.frontend.problem import MAX_SIZE
 from louver.runtime.device import NoDevice, current_device
 

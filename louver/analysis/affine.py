@@ -2,11 +2,13 @@
 tensor of offsets is a polynomial. `Lane(d)` is an element's index along dimension d, so
 `(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. A pointer that a loop moves by a fixed
 amount is its first value plus `Iteration` times the amount; after the loop, plus the iteration count times the amount.
+
+A number that a launch computes is a polynomial over the names of a call's numbers (`launch_size`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -19,10 +21,11 @@ from louver.analysis.integers import constant_integer, least_of, position, steps
 from louver.analysis.own_numbers import own_number
 from louver.analysis.passages import end_of
 from louver.ir import tile as tt
-from louver.ir.arith import ExtSIOp
+from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
-from louver.ir.polynomial import ONE, Part, Polynomial
+from louver.ir.polynomial import ONE, Extreme, Part, Polynomial, Size, programs
 from louver.ir.refusal import unsupported
+from louver.ir.tile import GetNumProgramsOp, Index
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor
 
@@ -437,3 +440,32 @@ def renumbering(op: tt.ExpandDimsOp | tt.TransOp) -> Callable[[int], int]:
 def _inside(value: SSAValue, loop: scf.ForOp) -> bool:
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
     return block is not None and (block is loop.body.block or loop.is_ancestor(block))
+
+
+def launch_size(value: Polynomial | Index, names: Mapping[SSAValue, str]) -> Size | None:
+    """The number as a size that a launch can compute, or None. names: of the arguments that a launch knows."""
+    affine = Affine()
+
+    def leaf(atom: Hashable) -> Size | None:
+        if not isinstance(atom, SSAValue):
+            return None
+        value = cast(SSAValue, atom)
+        if value in names:
+            return Polynomial.atom(names[value])
+        match value.owner:
+            case GetNumProgramsOp(axis=axis):
+                return Polynomial.atom(programs(axis.value.data))
+            case TruncIOp(input=inner):
+                # The truncation is exact: a size fits in the shorter type.
+                return affine.integer(inner).over(leaf)
+            case arith.DivSIOp(lhs=one, rhs=other) | arith.DivUIOp(lhs=one, rhs=other):
+                whole, by = (affine.integer(each).over(leaf) for each in (one, other))
+                return None if whole is None or by is None else whole // by
+            case arith.MinSIOp(lhs=one, rhs=other):
+                return Extreme("min", affine.integer(one), affine.integer(other)).over(leaf)
+            case arith.MaxSIOp(lhs=one, rhs=other):
+                return Extreme("max", affine.integer(one), affine.integer(other)).over(leaf)
+            case _:
+                return None
+
+    return (value if isinstance(value, Polynomial) else affine.index(value)).over(leaf)

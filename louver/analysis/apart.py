@@ -8,8 +8,8 @@ from math import prod
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
+from louver.analysis.affine import launch_size
 from louver.analysis.integers import constant_everywhere
-from louver.analysis.launch_size import launch_size
 from louver.analysis.passages import came_from
 from louver.analysis.runs import WHOLE, Key, Runs, in_line, inside, power
 from louver.ir import tile as tt

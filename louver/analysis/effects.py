@@ -1,14 +1,19 @@
-"""Side effects of operations, and operations that are defined for all operands."""
+"""What operations do: side effects, operations that are defined for all operands, and operations that compute each element of
+a tile from the elements at the same position.
+"""
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Operation
 from xdsl.traits import is_side_effect_free
 
 from louver.analysis.integers import constant_everywhere
+from louver.ir import arith as ours
 from louver.ir.arith import DIVISIONS
+from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
+from louver.ir.tile import AddPtrOp, ClampFOp, ExternElementwiseOp, FpToFpOp, PointerCastOp, PtrToIntOp
 from louver.ir.tile.types import element_of
 
 _SHIFTS = (arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp)
@@ -29,3 +34,22 @@ def takes_any(op: Operation) -> bool:
         by, element = constant_everywhere(op.rhs), element_of(op.rhs.type)
         return by is not None and isinstance(element, FixedBitwidthType) and 0 <= by < element.bitwidth
     return True
+
+
+ELEMENTWISE: tuple[type[Operation], ...] = (
+    *(op for op in arith.Arith.operations if op is not arith.ConstantOp),
+    *math.Math.operations,
+    *(ours.SIToFPOp, ours.FPToSIOp, ours.UIToFPOp, ours.FPToUIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
+    *(
+        CmpiOp,
+        CmpfOp,
+        SelectOp,
+        ClampFOp,
+        FpToFpOp,
+        AddPtrOp,
+        ours.RemFOp,
+        ExternElementwiseOp,
+        PtrToIntOp,
+        PointerCastOp,
+    ),
+)

@@ -10,9 +10,8 @@ from typing import Literal, TypeAlias, cast
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from louver.analysis.affine import Affine, loop_of
+from louver.analysis.affine import Affine, launch_size, loop_of
 from louver.analysis.atoms import Iteration
-from louver.analysis.launch_size import launch_size
 from louver.ir.arith import TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial, Size, programs

@@ -1,4 +1,6 @@
-"""Integers in tile IR: constants, sizes divided into steps, and tensors of zeros."""
+"""Integers in tile IR: constants, sizes divided into steps, and tensors of zeros. Values are equal because equal operations
+compute them from equal operands.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from collections.abc import Sequence
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from louver.ir.arith import ExtSIOp
-from louver.ir.splat import splat_of
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, Index, SplatOp
+from louver.ir.tile.types import splat_of
 
 
 def position(value: SSAValue, among: Sequence[SSAValue]) -> int:
@@ -91,3 +93,29 @@ def whole_steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
     op = value.owner
     step = constant_integer(op.rhs) if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else None
     return None if step is None or not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else (op.lhs, step)
+
+
+def equal(one: SSAValue, other: SSAValue) -> bool:
+    """Whether equal operations compute both values from equal operands."""
+    if one is other:
+        return True
+    first, second = one.owner, other.owner
+    if not isinstance(first, Operation) or type(first) is not type(second) or not isinstance(second, Operation):
+        return False
+    if first.regions or first.properties != second.properties or len(first.operands) != len(second.operands):
+        return False
+    if list(first.results).index(one) != list(second.results).index(other) or one.type != other.type:  # pyright: ignore[reportArgumentType]
+        return False
+    return all(equal(a, b) for a, b in zip(first.operands, second.operands, strict=True))
+
+
+def equal_index(one: Index, other: Index) -> bool:
+    """`equal` for entries of index lists."""
+    if isinstance(one, int) or isinstance(other, int) or literal(one) is not None:
+        return literal(one) == literal(other)
+    return equal(one, other)
+
+
+def equal_indices(one: Sequence[Index], other: Sequence[Index]) -> bool:
+    """`equal` for index lists."""
+    return len(one) == len(other) and all(map(equal_index, one, other))

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension
-from louver.analysis.affine import Affine
+from louver.analysis.affine import Affine, launch_size
 from louver.analysis.ends import Ends
-from louver.analysis.launch_size import launch_size
 from louver.ir.polynomial import Polynomial, Size
 
 

@@ -1,16 +1,19 @@
-"""Masks as bounds: the size that the index of each dimension of a masked tile must stay below."""
+"""Masks as bounds: the size that the index of each dimension of a masked tile must stay below.
+
+A mask that compares the number of a lane, not its index, stays while a loop moves its pointer by one tile a step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.affine import Affine, renumbering
-from louver.analysis.atoms import always_below, lanes, moved
+from louver.analysis.affine import Affine, Elements, renumbering
+from louver.analysis.atoms import Iteration, Lane, always_below, lanes, moved
 from louver.analysis.integers import constant_integer
 from louver.analysis.own_numbers import upper_bound
 from louver.ir.comparisons import CmpiOp
@@ -103,3 +106,48 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
 def _below(affine: Affine, low: SSAValue, high: SSAValue, more: int, *, unsigned: bool) -> Bound:
     index, size = affine.integer(low), affine.integer(high) + more
     return Bound(index - size, tuple(index - each for each in affine.least(size)), index if unsigned else None)
+
+
+Stepped = tuple[Polynomial, int]
+"""A size that a loop goes through in steps of a number of elements."""
+
+
+def moving(
+    bounds: Sequence[Bound], pointer: Elements, shape: Sequence[int], affine: Affine
+) -> tuple[list[Bound], list[Stepped]]:
+    """The bounds of a load or store, where each that compares lanes with the size of its loop compares indices instead.
+
+    Both are the same for a size that is at most one step or a multiple of it. Those sizes are the second result. Both are
+    true in a loop that has only the whole steps of a size.
+    """
+    found, sizes = list[Bound](), list[Stepped]()
+    for bound in bounds:
+        loop = _loop(bound, pointer, shape, affine)
+        if loop is None:
+            found.append(bound)
+            continue
+        (number,) = lanes(bound.value)
+        move = Polynomial.atom(Iteration(loop)) * shape[number]
+        found.append(replace(bound, value=bound.value + move, each=(bound.value + move,), unsigned=None))
+        size, extent = Polynomial.atom(Lane(number)) - bound.value, shape[number]
+        if affine.times(loop) != size // extent:
+            sizes.append((size, extent))
+    return found, sizes
+
+
+def _loop(bound: Bound, pointer: Elements, shape: Sequence[int], affine: Affine) -> scf.ForOp | None:
+    """The loop whose steps go through the size of a bound, and move the pointer but not the mask."""
+    if len(lanes(bound.value)) != 1 or len(bound.each) != 1:
+        return None
+    (number,) = lanes(bound.value)
+    size, extent = Polynomial.atom(Lane(number)) - bound.value, shape[number]
+    if lanes(size) or any(isinstance(atom, Iteration) for atom in size.leaves):
+        return None
+    lane = Polynomial.atom(Lane(number))
+    strides = [part for term in pointer.offset if (part := Polynomial(frozenset([term])).quotient(lane)) is not None]
+    for loop in {atom.loop for atom in pointer.offset.atoms if isinstance(atom, Iteration)}:
+        moves = [each * Polynomial.atom(Iteration(loop)) * extent for each in strides]
+        goes_through = affine.times(loop) in (size.ceil(extent), size // extent)
+        if moves and goes_through and all(move.terms <= pointer.offset.terms for move in moves):
+            return loop
+    return None

@@ -9,11 +9,10 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
 from louver.analysis.access import Dimension
-from louver.analysis.affine import Affine
+from louver.analysis.affine import Affine, launch_size
 from louver.analysis.alignment import NOTHING, multiple_if
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, steps_of
-from louver.analysis.launch_size import launch_size
 from louver.ir.polynomial import ONE, Polynomial, Size, programs
 from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 

@@ -16,7 +16,7 @@ from louver.ir.polynomial import Polynomial
 from louver.ir.product import ProductNest
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart, mark_multiples
-from louver.isa.tensormap import COPY_CHUNK
+from louver.isa.bulk import COPY_CHUNK
 from louver.ptx.module import Kernel
 
 VALUES_PER_COLUMN = 2

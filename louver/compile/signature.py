@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from louver.ir.computed import CODES
 from louver.ir.polynomial import Size
-from louver.isa.tensormap import SwizzleBytes
+from louver.isa.bulk import SwizzleBytes
 
 TAIL_MAP = "b_tail"
 """The map of the rows of the dense operand that are left after whole tiles."""
@@ -137,7 +137,7 @@ class ArgumentParameter:
     - "value": a number, as its low 32 or 64 bits, or as f32.
     - "address": the address of a dense array.
     - "values", "metadata": the addresses of the two arrays of a sparse tensor: [M, K/2] without gaps between rows, and
-      `louver.isa.prepack.metadata_rows`.
+      `louver.isa.metadata.metadata_rows`.
     - "size", "stride": of a dimension of an argument that is a descriptor, in elements. For a sparse tensor they are
       those of the dense tensor.
     """

@@ -15,8 +15,8 @@ from louver.emulator.mbarrier import Mbarrier
 from louver.emulator.shared import Access, SharedMemory, Where
 from louver.emulator.tiles import Tensor, signed_coordinates, tile_bytes
 from louver.emulator.waiters import Signal
+from louver.isa.bulk import TensorMap
 from louver.isa.machine import U8, Suspend
-from louver.isa.tensormap import TensorMap
 
 if TYPE_CHECKING:
     from louver.emulator.cluster import Cluster, Cta

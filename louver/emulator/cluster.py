@@ -21,10 +21,10 @@ from louver.emulator.waiters import Signal
 from louver.emulator.warp import Warp
 from louver.emulator.warpgroup import Warpgroup
 from louver.emulator.writes import Writes
+from louver.isa.bulk import TensorMap
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Suspend
 from louver.isa.targets import WARPS_PER_WARPGROUP
-from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel
 from louver.ptx.printer import register_name
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from louver.emulator.errors import ConvergenceError, LaunchError, MisalignedError, OutOfBoundsError
 from louver.emulator.masks import all_zero, some
+from louver.isa.bulk import TensorMap
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space
-from louver.isa.tensormap import TensorMap
 
 if TYPE_CHECKING:
     from louver.emulator.cluster import Cta

@@ -11,9 +11,9 @@ from louver.emulator.errors import LaunchError, OutOfBoundsError
 from louver.emulator.memory import Allocation, GlobalMemory
 from louver.emulator.shared import WINDOW_START
 from louver.emulator.tiles import Tensor
+from louver.isa.bulk import TensorMap
 from louver.isa.instruction import Bits
 from louver.isa.machine import GENERIC_PARAMETERS, U8, Mask
-from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel, Param
 from louver.ptx.validate import SHARED_SYMBOL
 

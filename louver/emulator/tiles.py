@@ -18,9 +18,9 @@ from louver.emulator.errors import LaunchError, MisalignedError, OutOfBoundsErro
 from louver.emulator.memory import Allocation, GlobalMemory, check_writable
 from louver.emulator.shared import Where
 from louver.formats.dtypes import element_type
+from louver.isa.bulk import COPY_CHUNK, SwizzleBytes, TensorMap
 from louver.isa.machine import U8
 from louver.isa.swizzle import CHUNK, Swizzle
-from louver.isa.tensormap import COPY_CHUNK, SwizzleBytes, TensorMap
 
 TILE_ALIGNMENT = 128
 """Alignment of a tiled copy's shared address, in bytes."""

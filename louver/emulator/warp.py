@@ -19,9 +19,9 @@ from louver.emulator.memory import Allocation
 from louver.emulator.shared import Access
 from louver.emulator.waiters import Signal
 from louver.emulator.writes import Writer
+from louver.isa.bulk import TensorMap
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space, Suspend
-from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma
 from louver.ptx.module import If, Inst, Node
 from louver.ptx.printer import instruction_text, register_name

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import ElementType
+from louver.formats.dtypes import ElementType, check_switch
 from louver.formats.dynamo import opaque
-from louver.formats.given import check_switch
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest, nonzero

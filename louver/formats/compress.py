@@ -10,9 +10,8 @@ from numpy.typing import ArrayLike
 
 from louver.formats.check import too_many_at
 from louver.formats.codes import encode, encode_into, index_bytes
-from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.dtypes import ElementType, element_type, integer, raw_bits
 from louver.formats.dynamo import opaque
-from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows

@@ -7,9 +7,9 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.coverage import KERNELS, kind_of
 from louver.formats.dtypes import raw_bits
 from louver.formats.dynamo import opaque
+from louver.formats.pattern import KERNELS, kind_of
 from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
 GATE_ROWS: Final = 8

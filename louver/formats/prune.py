@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import ElementType, raw_bits
+from louver.formats.dtypes import ElementType, check_switch, raw_bits, shown
 from louver.formats.dynamo import opaque
-from louver.formats.given import check_switch, shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import (
     Bits,

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
-from louver.formats.given import integer
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, integer, raw_bits
 from louver.formats.pattern import Pattern
 from louver.formats.torch_tensors import data_of, host_array, is_torch_tensor
 

@@ -1,20 +1,22 @@
-"""The sparse tensor: values and indices in natural row-major order, and its dense array."""
+"""The sparse tensor: values and indices in natural row-major order, and its dense array. Objects that other rooms derive from
+it change and are freed with it.
+"""
 
 from __future__ import annotations
 
 import copy
+import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from louver.formats.codes import decode, decode_block, index_bytes
-from louver.formats.derived import DerivedForms
-from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits, shown
 from louver.formats.dynamo import opaque
-from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
@@ -22,6 +24,53 @@ from louver.formats.torch_tensors import Library, library_of, of_host
 
 if TYPE_CHECKING:
     from louver.formats.kinds import Array
+
+
+class Derived(Protocol):
+    """An object that is computed from a tensor's values."""
+
+    def refresh(self, s: SparseTensor) -> None:
+        """Recompute the object from the current values of `s`."""
+        ...
+
+
+AnyDerived = TypeVar("AnyDerived", bound=Derived)
+
+
+class DerivedForms:
+    """Objects derived from a tensor, at most one of each class. A tensor and its transposed views share them.
+
+    views: the tensors that share them, empty for a single tensor. lock: held while values change.
+    """
+
+    __slots__ = ("_followers", "_kept", "lock", "views")
+
+    def __init__(self) -> None:
+        self.views: weakref.WeakSet[SparseTensor] = weakref.WeakSet()
+        self.lock = threading.RLock()
+        self._kept: dict[type, Derived] = {}
+        self._followers: weakref.WeakSet[Derived] = weakref.WeakSet()
+
+    def find(self, kind: type[AnyDerived]) -> AnyDerived | None:
+        """The object of this class, or None before the first call of `of`."""
+        return cast("AnyDerived | None", self._kept.get(kind))
+
+    def of(self, kind: type[AnyDerived]) -> AnyDerived:
+        """The object of this class. The first call makes it without arguments. All threads get the same object."""
+        return self.find(kind) or cast("AnyDerived", self._kept.setdefault(kind, kind()))
+
+    def follow(self, follower: Derived) -> None:
+        """Refresh `follower` too. Only a weak reference is held."""
+        self._followers.add(follower)
+
+    def beside(self, *kinds: type) -> list[Derived]:
+        """The objects of other classes than these, and the followers."""
+        return [each for each in (*self._kept.values(), *self._followers) if not isinstance(each, kinds)]
+
+    def refresh(self, s: SparseTensor) -> None:
+        for each in (*self._kept.values(), *self._followers):
+            each.refresh(s)
+
 
 T = TypeVar("T")
 

@@ -43,7 +43,7 @@ class FileWriter:
         self._part = part
         self._metadata = metadata
         # The counts are not known yet; a count of all elements has the longest text.
-        widest = {name: _with_dropped(form, math.prod(form.shape)) for name, form in forms.items()}
+        widest = {name: with_dropped(form, math.prod(form.shape)) for name, form in forms.items()}
         self._data_start = len(self._header(widest, dict.fromkeys(self.entries, NO_CRC)))
         stop = max((entry.stop for entry in self.entries.values()), default=0)
         with self._naming("the file"):
@@ -156,5 +156,6 @@ def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
     return entries
 
 
-def _with_dropped(form: Form, count: int) -> Form:
+def with_dropped(form: Form, count: int) -> Form:
+    """A form with the number of negative zeros that were dropped, which a sparse one keeps."""
     return replace(form, negative_zeros_dropped=count) if isinstance(form, SparseForm) else form

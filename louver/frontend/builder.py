@@ -12,9 +12,8 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleO
 from xdsl.ir import Attribute, Block, SSAValue
 
 from louver.formats.dtypes import PAIR_TYPES, byte_of
-from louver.frontend.build_epilogue import EpilogueBuilder, epilogue_arguments, half_size
+from louver.frontend.build_epilogue import EpilogueBuilder, TiledMatrix, epilogue_arguments, half_size, named
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
-from louver.frontend.tiled import TiledMatrix, named
 from louver.ir import tile as tt
 from louver.ir.building import building
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from louver.formats.given import shown
+from louver.formats.dtypes import shown
 
 Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from louver.formats.coverage import Operation, has_kernels, without_kernels
 from louver.formats.dtypes import PAIR_TYPES, multiplied_as
-from louver.formats.pattern import Pattern, lifted_pattern
+from louver.formats.pattern import Operation, Pattern, has_kernels, lifted_pattern, without_kernels
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.ir.product import Unit, selection_of, unit_of
 from louver.isa.mma import SHORT_ACCUMULATORS

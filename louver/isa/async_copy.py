@@ -1,7 +1,8 @@
-"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, in groups or for mbarriers.
+"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, in groups or for mbarriers; and
+stores of registers to the shared memory of a CTA of the cluster.
 
-They belong to the generic proxy: after the wait, wgmma and bulk copies need `fence.proxy.async` to read them.
-Source: PTX ISA, cp.async, cp.async.commit_group and wait_group, cp.async.mbarrier.arrive.
+Copies belong to the generic proxy: after the wait, wgmma and bulk copies need `fence.proxy.async` to read them.
+Source: PTX ISA, cp.async, cp.async.commit_group and wait_group, cp.async.mbarrier.arrive, st.async.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement, pointer, register
+from louver.isa.instruction import SM90, Bits, Effect, Operand, RegType, Requirement, pointer, register
 from louver.isa.machine import Outcome, WarpState
+from louver.isa.memory import VECTOR, check_size, registers_to_bytes
 from louver.isa.targets import MAX_PENDING_COPIES
 
 CopyBytes = Literal[4, 8, 16]
@@ -103,3 +105,39 @@ class AsyncArrive(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.async_arrive(inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAsync(Effect):
+    """`st.async.vN.type [a], b, [mbar]`: store each lane's bytes later, then complete them on the mbarrier of that CTA.
+
+    type: 32 or 64 bits. count: registers of a lane, at most 16 bytes; `a` is a multiple of their bytes. `MapShared`
+    makes both addresses, in the window of one CTA, which may be the executing one. The barrier's phase must expect each
+    lane's bytes (`MbarrierArriveExpect`). A thread that waits for the phase sees the bytes. Nothing else orders the
+    stores. They belong to the generic proxy.
+    """
+
+    type: RegType
+    count: Literal[1, 2, 4] = 1
+
+    needs = Requirement((8, 1), "sm_90")
+
+    def __post_init__(self) -> None:
+        if self.type == "b16":
+            raise ValueError("an asynchronous store moves registers of 32 or 64 bits, got b16: pack two in one")
+        check_size("store", self.type, self.count)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            pointer("a", "b32"),
+            Operand("b", "in", self.type, self.count, "register", braces=self.count > 1),
+            pointer("mbar", "b32"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        return f"st.async.shared::cluster.mbarrier::complete_tx::bytes{VECTOR[self.count]}.{self.type}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        warp.async_store(inputs[0], registers_to_bytes(inputs[1]), inputs[2])

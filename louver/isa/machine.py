@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from louver.isa.instruction import Bits
 
 if TYPE_CHECKING:
-    from louver.isa.tensormap import TensorMap
+    from louver.isa.bulk import TensorMap
     from louver.isa.wgmma import Wgmma
 
 Space = Literal["global", "shared", "param"]

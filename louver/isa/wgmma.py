@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
-from louver.isa.descriptor import Descriptor
 from louver.isa.fragments import ROWS, Fragment, accumulator, operand_a
 from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement, register
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import Shared, multiply, read
-from louver.isa.swizzle import CHUNK, Major
+from louver.isa.swizzle import CHUNK, Descriptor, Major
 from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS, MmaFamily
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from louver.formats.lists import GatheredRows
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
-from louver.library.bind import Sized, bind_product
 from louver.library.demand import Demand
 from louver.library.forms import Form, Operand, ProductForms, forms_of, operand_of
 from louver.library.fused import Bound, pitches
+from louver.library.launch import Sized, bind_product
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows, tensor_map

@@ -25,8 +25,7 @@ from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, pick
 from louver.formats.pattern import LIFTED
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
-from louver.isa.metadata import ENTRY_CODES, PADDING_CODE
-from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
+from louver.isa.metadata import ENTRY_CODES, PADDING_CODE, metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.deleted_forms import give_back
 from louver.library.resident import pitch_of, write_rows
@@ -154,7 +153,7 @@ class RoundedValues(RowsOfValues):
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Form):
-    """The metadata of [..., M, K] in the order in which products load it (`louver.isa.prepack`), uint32. Each entry of
+    """The metadata of [..., M, K] in the order in which products load it (`louver.isa.metadata`), uint32. Each entry of
     a batch is prepacked separately, with its rows padded to whole blocks. All schedules read it.
 
     rows: for V:N:M, the number of rows that share a list. Codes then select among the columns of the list. 0: codes
@@ -187,7 +186,7 @@ class Metadata(Form):
 
 @dataclass(frozen=True, slots=True)
 class TileMetadata(Form):
-    """The metadata for register tiles, uint16: `louver.isa.prepack.metadata_rows` of each matrix, one matrix after the
+    """The metadata for register tiles, uint16: `louver.isa.metadata.metadata_rows` of each matrix, one matrix after the
     other.
 
     Legal codes follow, as far as a box that begins inside the tensor can reach.

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.coverage import NoKernelWarning
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.pairs import unpack_pairs
+from louver.formats.pattern import NoKernelWarning
 from louver.formats.tensor import SparseTensor, stored_elements
 from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of

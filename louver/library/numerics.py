@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import multiplied_as
 from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
 from louver.ir.product import Unit
-from louver.isa.prepack import columns_per_load
+from louver.isa.metadata import columns_per_load
 from louver.isa.wgmma import FP8
 from louver.library.ranges import MOST_PARTS
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from louver.formats.dtypes import ElementType, element_type
+from louver.formats.dtypes import ElementType, check_switch, element_type
 from louver.formats.dynamo import opaque
 from louver.formats.gated import GatedTensor
-from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem

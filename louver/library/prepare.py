@@ -11,8 +11,8 @@ from math import prod
 from typing import Unpack, cast
 
 from louver.compile.plan.register_tiles import AnySchedule
+from louver.formats.dtypes import check_switch, integer
 from louver.formats.gated import GatedTensor
-from louver.formats.given import check_switch, integer
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem

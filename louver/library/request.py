@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
-from louver.formats.coverage import Operation, has_kernels, without_kernels
-from louver.formats.dtypes import PAIR_TYPES, ElementType, ElementTypeError, byte_of, element_type
+from louver.formats.dtypes import PAIR_TYPES, ElementType, ElementTypeError, byte_of, check_switch, element_type, shown
 from louver.formats.gated import GatedTensor
-from louver.formats.given import check_switch, shown
+from louver.formats.pattern import Operation, has_kernels, without_kernels
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of

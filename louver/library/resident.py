@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import ElementTypeError
-from louver.formats.given import shown
+from louver.formats.dtypes import ElementTypeError, shown
 from louver.formats.tensor import (
     ROW_ALIGNMENT,
     SparseTensor,

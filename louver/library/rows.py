@@ -12,7 +12,7 @@ from typing import NamedTuple
 from louver.compile.signature import SIZES, STRIDES, BoxParameter
 from louver.frontend.problem import BLayout
 from louver.ir.polynomial import Numbers
-from louver.isa.tensormap import COPY_CHUNK, TensorMap
+from louver.isa.bulk import COPY_CHUNK, TensorMap
 from louver.library.dense import DenseMatrix, Stored
 from louver.library.times import row_clocks
 from louver.runtime.known_calls import keep_recent

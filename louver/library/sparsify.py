@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.compress import compress
-from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.dtypes import ElementType, element_type, raw_bits, shown
 from louver.formats.dynamo import opaque
 from louver.formats.gated import GatedTensor
-from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor, empty_rows, frozen, set_fields
 from louver.formats.torch_tensors import data_of

@@ -24,7 +24,7 @@ from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.torch_tensors import data_of
-from louver.isa.prepack import prepacked_shape
+from louver.isa.metadata import prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.resident import pitch_of
 from louver.library.state import TensorState

@@ -19,10 +19,10 @@ from louver.compile.plan.schedule import Schedule, lists_of
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.lists import PICKERS
 from louver.ir.product import Selection, Unit
+from louver.isa.bulk import COPY_CHUNK
 from louver.isa.fma_block import FmaBlock
-from louver.isa.prepack import columns_per_load
+from louver.isa.metadata import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
-from louver.isa.tensormap import COPY_CHUNK
 from louver.isa.wgmma import Wgmma
 
 CLOCK = 1755.0

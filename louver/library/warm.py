@@ -21,11 +21,10 @@ from math import gcd
 from typing import Any
 
 from louver.formats.torch_tensors import check_memory
-from louver.library.bind import Sized
 from louver.library.copied import CopiedFirst, RowCopy
 from louver.library.dense import same_place
 from louver.library.fused import NOTHING, Fused, Given, Place
-from louver.library.launch import Launcher, Sendable
+from louver.library.launch import Launcher, Sendable, Sized
 from louver.library.request import Request
 from louver.library.rows import PITCH, Rows
 from louver.library.times import LINE_BYTES

@@ -9,8 +9,8 @@ import louver
 from louver.advice.formats import Format, formats_of
 from louver.advice.product import Advice, checked_size, compare, device_at_hand, device_named
 from louver.advice.rates import Time
+from louver.formats.dtypes import check_switch
 from louver.formats.dynamo import opaque
-from louver.formats.given import check_switch
 from louver.isa.targets import TARGETS
 from louver.measure.contenders import DENSE_CALLS, REFUSALS, dense_product
 from louver.measure.machine import require_torch

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 from louver.measure.host_calls import CANNOT, calls_of
 from louver.measure.operands import make_operands
 from louver.measure.problems import OUTPUTS, GemmProblem

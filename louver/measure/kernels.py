@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 import louver
 from louver.compile.plan.schedule import Schedule
-from louver.ir.plain import from_json
 from louver.isa.targets import SM_90A, Target
-from louver.library.compiled import BuiltKernel, Launch, loaded_keys
+from louver.library.compiled import BuiltKernel, Launch, from_json, loaded_keys
 from louver.library.rows import Held
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.machine import forbid_short_sums

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from louver.formats.dtypes import check_switch
 from louver.formats.dynamo import opaque
-from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.library import prepare as ahead
 

@@ -15,8 +15,7 @@ from louver.library import tile_shapes
 from louver.library.choose_tiles import choose_tiles, costs
 from louver.library.configure import MAX_STAGES, choose, deepest
 from louver.library.execute import schedule_for
-from louver.library.tuned import keep
-from louver.library.tuned_entry import Entry, place_of, size_class
+from louver.library.tuned import Entry, keep, place_of, size_class
 from louver.measure.protocol import Protocol
 from louver.measure.tune_run import Task, set_up, whole_k
 from louver.ptx.assembler import ptxas_version

@@ -11,7 +11,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
-from louver.isa.tensormap import COPY_CHUNK
+from louver.isa.bulk import COPY_CHUNK
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.numerics import accumulation
 from louver.library.state import TensorState

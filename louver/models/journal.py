@@ -10,17 +10,56 @@ places the files that stood there when the run began.
 from __future__ import annotations
 
 import json
+import os
+import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from louver.formats.index import is_file_name
 from louver.formats.regular import TOKEN_DIGITS, FormatError, Target, open_alone, write_all
-from louver.models.stamp import Stamp
 from louver.models.steps import LayerRow
+
+START: Final = 1 << 16
+"""Bytes at the start of a file that a stamp covers: the header of a small checkpoint, a part of a large one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A file at one time. mtime, ctime: ns of the last change of content and of state. start: CRC-32 of its start."""
+
+    inode: int
+    size: int
+    mtime: int
+    ctime: int
+    start: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self | None:
+        """The stamp of a file, with symlinks followed. None: there is no such file."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        start = 0
+        if stat.S_ISREG(status.st_mode):
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                start = zlib.crc32(file.read(START))
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, start)
+
+    @classmethod
+    def of_fields(cls, fields: dict[str, Any] | None) -> Self | None:
+        """The inverse of `asdict`."""
+        return None if fields is None else cls(**fields)
+
+    def renamed(self, now: Stamp | None) -> bool:
+        """Whether `now` can be the same file under another name. Renaming may change only `ctime`."""
+        return now is not None and replace(now, ctime=self.ctime) == self
+
 
 _TOKEN: Final = "journal"
 

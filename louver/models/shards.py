@@ -12,8 +12,7 @@ from typing import Final, TypeVar
 
 from louver.formats.checkpoint import CheckpointFile, open_checkpoint
 from louver.formats.regular import FormatError, Target
-from louver.formats.schema import Form, SparseForm
-from louver.formats.writer import FileWriter, writing
+from louver.formats.writer import FileWriter, with_dropped, writing
 from louver.models.journal import Written, key_of
 from louver.models.steps import Copy, Source, Step, Tally
 from louver.models.workers import WorkersError
@@ -102,7 +101,7 @@ class WriteShard:
                 written = self.written.get(name)
                 if written is None or not self._is_current(source, writer, written):
                     written = self._write_tensor(source, writer, name)
-                forms[name] = _counted(forms[name], written)
+                forms[name] = with_dropped(forms[name], written.dropped)
                 yield written
             writer.seal(forms)
 
@@ -143,10 +142,6 @@ class WriteShard:
 
 def _with_tensors(file: CheckpointFile, names: Iterable[str]) -> CheckpointFile:
     return replace(file, tensors={name: file.tensors[name] for name in names})
-
-
-def _counted(form: Form, written: Written) -> Form:
-    return replace(form, negative_zeros_dropped=written.dropped) if isinstance(form, SparseForm) else form
 
 
 def _patiently(opened: Callable[[], T]) -> T:

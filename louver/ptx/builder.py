@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import (
-    FenceMbarrierInit,
-    MapShared,
-    MbarrierArrive,
-    MbarrierArriveExpect,
-    MbarrierInit,
-    MbarrierTryWait,
-)
+from louver.isa.async_copy import StoreAsync
 from louver.isa.bulk import (
     BulkCommit,
     BulkTensorLoad,
@@ -27,10 +19,21 @@ from louver.isa.bytes import StoreByte
 from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
 from louver.isa.scalar import REGISTER
-from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
+from louver.isa.sync import (
+    BarrierSync,
+    ClusterArrive,
+    ClusterWait,
+    FenceMbarrierInit,
+    FenceProxyAsync,
+    MapShared,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierTryWait,
+    SetMaxRegisters,
+)
 from louver.isa.targets import BulkSpace
-from louver.ptx.arithmetic import Arithmetic
-from louver.ptx.core import Number
+from louver.ptx.arithmetic import Arithmetic, Number
 from louver.ptx.module import Address, Imm, Reg
 from louver.ptx.validate import SHARED_SYMBOL
 

@@ -1,4 +1,4 @@
-"""Encodes tensor maps (`louver.isa.tensormap.TensorMap`) for the hardware, by the driver."""
+"""Encodes tensor maps (`louver.isa.bulk.TensorMap`) for the hardware, by the driver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import struct
 from typing import Any
 
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 from louver.runtime.driver import INVALID_CONTEXT, call, device_context, failure
 from louver.runtime.module import TENSOR_MAP_BYTES
 

@@ -22,10 +22,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.gated import GATE_ROWS
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels
 from louver.torch.columns import windows_of
 from louver.torch.gated_proof import Pair, proved
 from louver.torch.joined import JoinedLinear, JoinedWeight

@@ -1,6 +1,6 @@
 """The kept elements of a sparse tensor by PyTorch's operations, on any device and under any tracer.
 
-Packed indices: the metadata words of products (`louver.isa.prepack`) in place of the natural codes of a weight.
+Packed indices: the metadata words of products (`louver.isa.metadata`) in place of the natural codes of a weight.
 
 Words are a permutation of the codes, so a weight on a GPU needs only one of the two. The element type says which form a
 tensor of indices has, so no reader takes one for the other:
@@ -36,8 +36,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.isa.fragments import ROWS
-from louver.isa.metadata import PADDING_CODE
-from louver.isa.prepack import prepack, prepacked_shape
+from louver.isa.metadata import PADDING_CODE, prepack, prepacked_shape
 from louver.library.streaming.launches import COUNTER_BYTES, Stored, dense_into, take_into
 from louver.runtime.arrays import view
 

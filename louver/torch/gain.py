@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from louver.advice.formats import OUTPUTS, Format
 from louver.advice.rates import known, predicted
-from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import has_kernels
 from louver.library.prepare import Preparation, compile_together
 from louver.torch.joined import JoinedWeight
 from louver.torch.linear import SparseLinear, SparseWeight

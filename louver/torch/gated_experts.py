@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.gated import GATE_ROWS
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels
 from louver.torch.gated_proof import _name_of
 from louver.torch.grouped import by_turns
 from louver.torch.layers import is_hooked

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from louver.formats.given import check_switch
+from louver.formats.dtypes import check_switch
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_transposable
 from louver.torch.accuracy.masks import keep

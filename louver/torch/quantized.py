@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from louver.formats.coverage import has_kernels, without_kernels
+from louver.formats.pattern import has_kernels, without_kernels
 from louver.torch.layers import Layer, sparse_layers
 from louver.torch.linear import SparseWeight
 from louver.torch.report import Report, Row

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from louver.advice.product import device_at_hand
-from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels, without_kernels
 from louver.torch.blocks import Joinable, join_, joinable, separate_
 from louver.torch.core import DEVICES
 from louver.torch.gain import Apart, Gain, Together, element_of, measure, measure_stack, predict
@@ -154,7 +153,7 @@ class Swapper:
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
             return row_of(layer, "dense", choice.reason)
-        if not self._force and not _multiplies_fast(layer.weight):
+        if not self._force and not layer.weight.is_cuda:
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
             return row_of(layer, "dense", reason + self._predicted(layer, pattern), str(pattern))
         reason = f"it keeps {pattern}{self._predicted(layer, pattern) if self._force else ''}; swapped without timing"
@@ -328,11 +327,6 @@ def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None
     if weight.device.type not in (*DEVICES, "meta"):
         return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
     return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
-
-
-def _multiplies_fast(weight: Tensor) -> bool:
-    """Whether the device of a weight may gain."""
-    return weight.is_cuda
 
 
 def _nbytes(sparse: Any) -> int:

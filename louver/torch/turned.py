@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 import louver
-from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels
 from louver.formats.select import PATTERN as TRANSPOSABLE
 from louver.library.forms import Values
 from louver.library.state import TensorState

@@ -16,8 +16,8 @@ import numpy as np
 
 from louver.compile.signature import FLAG
 from louver.formats.tensor import SparseTensor
-from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.tuples import CONSTEXPR, EMPTY
+from louver.ir.computed import LENGTH, TRANSPOSED
 from louver.ptx.flagged import RunsIf
 from louver.runtime.arrays import ArrayView, view
 from louver.user.descriptor import check_descriptor

@@ -1,4 +1,7 @@
-"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments."""
+"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments.
+
+Hooks are called on copies for questions about a call that must not change its arguments.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,56 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from louver.formats.dynamo import opaque
+from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.user.arguments import Call, canonical, plain
 from louver.user.compiled import Wanted, find, target_of
-from louver.user.config_outcomes import explain_candidates
+from louver.user.config_outcomes import Refused, explain_candidates, is_refusal
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
 from louver.user.dense import launch_decorated
 from louver.user.device_and_stream import refuse_capture
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
-from louver.user.hook_copies import rehearsed
 from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
-from louver.user.refused import Refused, is_refusal
 from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource
 
 if TYPE_CHECKING:
     from louver.emulator import Report
     from louver.user.launch import Ready
+
+
+def rehearsed(candidate: Candidate) -> Candidate:
+    """The candidate after its config's hook. The caller's arrays and descriptors do not change."""
+    if candidate.hook is None:
+        return candidate
+    named = {name: _copy(value) for name, value in candidate.named.items()}
+    blocks = dict(named)
+    candidate.hook(named)
+    args = tuple(_changed(value, blocks[name]) for name, value in zip(candidate.named, candidate.args, strict=False))
+    kwargs = {name: _changed(value, blocks[name]) for name, value in candidate.kwargs.items() if name in blocks}
+    return replace(candidate, args=args, kwargs=candidate.kwargs | kwargs)
+
+
+def _copy(value: Any) -> Any:
+    """A writable copy of an array, or of a descriptor with its array. Other values are returned unchanged."""
+    if hasattr(value, "block_shape"):
+        return replace(value, base=_copy(value.base))
+    if isinstance(value, SparseTensor):
+        return value
+    for make in ("clone", "copy"):
+        if callable(getattr(value, make, None)) and hasattr(value, "shape"):
+            return getattr(value, make)()
+    return value
+
+
+def _changed(value: Any, copied: Any) -> Any:
+    """The caller's descriptor with the block shape from the hook; other arguments unchanged."""
+    return replace(copied, base=value.base) if hasattr(value, "block_shape") else value
+
 
 T = TypeVar("T")
 

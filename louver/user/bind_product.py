@@ -10,8 +10,8 @@ from louver.compile.signature import batch_pitch_name, parameter_name, pitch_nam
 from louver.ir.conditions import Split
 from louver.ir.polynomial import AXES, Size, programs
 from louver.ir.product import Batch, LoadMatrix, LoadScalar, LoadVector, Number, ProductNest, Store, walk
+from louver.isa.bulk import COPY_CHUNK
 from louver.isa.fragments import ROWS
-from louver.isa.tensormap import COPY_CHUNK
 from louver.library.forms import as_stored
 from louver.library.rows import Rows
 from louver.runtime.arrays import overlaps, repeats

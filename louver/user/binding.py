@@ -10,14 +10,12 @@ from typing import Generic, Protocol, TypeVar
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
-from louver.frontend.transposed import LENGTH
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, ROWS, VIOLATIONS
+from louver.ir.computed import CODES, COLUMNS, COUNT, LENGTH, MOST_DIVIDED, NAN, ROWS, VIOLATIONS, Divisor
 from louver.ir.conditions import Conditions
-from louver.ir.divisor import MOST_DIVIDED, Divisor
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
-from louver.library import bind
+from louver.library import launch
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
@@ -219,9 +217,9 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
     bound = Bound(pointers, product.numbers)
     sizes = product.m, product.n, product.k
-    sized = bind.Sized.of(kernel.signature, sizes, operand.depth, maps, memory.sm_count)
+    sized = launch.Sized.of(kernel.signature, sizes, operand.depth, maps, memory.sm_count)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind.bind_product(kernel.signature, sized, places, operand, bound, memory.tensor_map)
+    arguments = launch.bind_product(kernel.signature, sized, places, operand, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 
@@ -263,7 +261,7 @@ def _bind_tiles(
         except (ValueError, DriverError) as error:
             raise UnmappableError(str(error)) from error
 
-    arguments = bind.bind_arguments(signature, numbers, held, made)
+    arguments = launch.bind_arguments(signature, numbers, held, made)
     x, y, z = (*grid, 1, 1)[:3]
     return BoundKernel(kernel, (x, y, z), arguments)
 

@@ -10,11 +10,10 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.frontend.transposed import LENGTH
-from louver.ir.plain import to_json
+from louver.ir.computed import LENGTH
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
-from louver.library.compiled import BuiltKernel, Launch, find_loaded, load_record, record_made
+from louver.library.compiled import BuiltKernel, Launch, find_loaded, load_record, record_made, to_json
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device

@@ -15,9 +15,9 @@ from louver.compile.signature import BoxParameter, Part
 from louver.emulator import GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
 from louver.ir.polynomial import Numbers
+from louver.isa.bulk import TensorMap
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
-from louver.isa.tensormap import TensorMap
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
 from louver.library.forms import TILE_PARTS, Operand, ProductForms, computed_forms, tile_form

@@ -17,8 +17,7 @@ from louver.runtime.adapters import make_wait
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind, canonical, plain
 from louver.user.compiled import UncleanKernelError, multiples_of, target_of
-from louver.user.contracted import Axis, contracted_axis
-from louver.user.dense_argument import DenseArgument, NotFoundError, in_memory_order, pattern_for
+from louver.user.dense_argument import Axis, DenseArgument, NotFoundError, contracted_axis, in_memory_order, pattern_for
 from louver.user.descriptor import TensorDescriptor
 from louver.user.device_and_stream import place, refuse_capture
 from louver.user.explanation import Explanation

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from louver.formats.coverage import NoKernelWarning, has_kernels
 from louver.formats.dynamo import opaque
+from louver.formats.pattern import NoKernelWarning, has_kernels
 from louver.isa.targets import TARGETS
 from louver.runtime.adapters import make_wait
 from louver.runtime.callers import callers_level

@@ -12,9 +12,9 @@ from louver.formats.tensor import SparseTensor
 from louver.ir.polynomial import Numbers
 from louver.isa.targets import Target
 from louver.isa.targets import target as machine
-from louver.library.bind import packed
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, computed_forms, tile_form
+from louver.library.launch import packed
 from louver.library.rows import Held, encoded_map
 from louver.library.state import TensorState
 from louver.runtime.callers import callers_level

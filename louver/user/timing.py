@@ -1,4 +1,7 @@
-"""Times launches in turns on the caller's stream, to choose between kernels with the same result."""
+"""Times launches in turns on the caller's stream, to choose between kernels with the same result.
+
+Times on a device are those of events in a stream, and between two events.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,42 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from louver.runtime.device import device
-from louver.runtime.driver import DriverError
-from louver.runtime.events import Event
+from louver.runtime.driver import DriverError, call, device_context
 from louver.runtime.memory import DeviceBuffer
+
+
+class Event:
+    """A point in the work of a stream, with the time at which it was reached. ordinal: device of the stream.
+
+    `close` releases the event.
+    """
+
+    __slots__ = ("_handle", "ordinal")
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+        with device_context(ordinal):
+            self._handle: Any = call("cuEventCreate", 0, doing="creating an event")
+
+    def record(self, stream: int) -> None:
+        """Place the event after all work sent to `stream` (a CUstream handle) so far."""
+        with device_context(self.ordinal):
+            call("cuEventRecord", self._handle, stream, doing="recording an event")
+
+    def seconds_until(self, later: Event) -> float:
+        """The seconds from this event to a later one, exact to about half a microsecond. Waits for the later event."""
+        with device_context(self.ordinal):
+            call("cuEventSynchronize", later._handle, doing="waiting for an event")
+            return float(call("cuEventElapsedTime", self._handle, later._handle, doing="timing")) * 1e-3
+
+    def close(self) -> None:
+        """Release the event."""
+        with device_context(self.ordinal):
+            call("cuEventDestroy", self._handle, doing="releasing an event")
+
 
 SECONDS = 0.2
 """Approximate total time of the rounds of a choice, within the limits of `LEAST` and `MOST`."""

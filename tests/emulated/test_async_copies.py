@@ -17,10 +17,9 @@ from louver.emulator import (
     UseBeforeArrivalError,
 )
 from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.barrier import MapShared
+from louver.isa.bulk import TensorMap
 from louver.isa.memory import Load, Store
-from louver.isa.sync import WarpSync
-from louver.isa.tensormap import TensorMap
+from louver.isa.sync import MapShared, WarpSync
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel
 from support.removal import survey, undetected

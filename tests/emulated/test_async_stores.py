@@ -21,11 +21,9 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import FenceMbarrierInit, MbarrierInvalidate
-from louver.isa.bulk import BulkTensorLoad
-from louver.isa.sync import WarpSync
-from louver.isa.tensormap import TensorMap
+from louver.isa.async_copy import StoreAsync
+from louver.isa.bulk import BulkTensorLoad, TensorMap
+from louver.isa.sync import FenceMbarrierInit, MbarrierInvalidate, WarpSync
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
 from support.removal import survey, undetected

@@ -18,8 +18,15 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.barrier import MapShared, MbarrierArrive, MbarrierArriveExpect, MbarrierInit, MbarrierInvalidate
-from louver.isa.sync import SetMaxRegisters, WarpSync
+from louver.isa.sync import (
+    MapShared,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    SetMaxRegisters,
+    WarpSync,
+)
 from louver.ptx.module import Address
 from support.emulated import Bench, Probe, every_order, kernel, launch, smem
 

@@ -19,10 +19,9 @@ from louver.emulator import (
     UseBeforeArrivalError,
     run,
 )
-from louver.isa.barrier import FenceMbarrierInit, MapShared
+from louver.isa.bulk import TensorMap
 from louver.isa.memory import AtomicAdd, Load
-from louver.isa.sync import ClusterArrive, ClusterWait
-from louver.isa.tensormap import TensorMap
+from louver.isa.sync import ClusterArrive, ClusterWait, FenceMbarrierInit, MapShared
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel
 

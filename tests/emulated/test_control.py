@@ -17,7 +17,7 @@ from louver.emulator import (
     UninitialisedError,
 )
 from louver.isa.memory import AtomicAdd, Load, Store
-from louver.isa.special import ShuffleIndex
+from louver.isa.move import ShuffleIndex
 from louver.isa.wgmma import WgmmaFence
 from louver.ptx.module import Address
 from support.emulated import RESULT, VALUE, Bench, Probe, every_order, kernel, launch

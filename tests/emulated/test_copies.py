@@ -20,10 +20,9 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.barrier import FenceMbarrierInit
-from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad, TensorMapFetch
+from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad, TensorMap, TensorMapFetch
 from louver.isa.memory import SymbolAddress
-from louver.isa.tensormap import TensorMap
+from louver.isa.sync import FenceMbarrierInit
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
 

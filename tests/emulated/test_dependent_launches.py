@@ -9,10 +9,9 @@ import pytest
 
 from louver.emulator import EarlierGridError, Earliest, ExitError, GlobalMemory, Latest, Order, run
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.bulk import BulkLoad
+from louver.isa.bulk import BulkLoad, TensorMap
 from louver.isa.memory import AtomicAdd, Load, Store
 from louver.isa.sync import GridWait, LaunchDependents
-from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Probe, Sketch, every_order, kernel, smem
 

@@ -21,11 +21,10 @@ from louver.emulator import (
     UninitialisedError,
     UseBeforeArrivalError,
 )
-from louver.isa.descriptor import describe
+from louver.isa.bulk import TensorMap
 from louver.isa.memory import Load, Store
-from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.swizzle import Swizzle, Tile, describe
 from louver.isa.sync import SetMaxRegisters
-from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address
 from support.emulated import Bench, Probe, every_order, kernel

@@ -11,7 +11,7 @@ import pytest
 
 import louver
 from louver.formats.checkpoint import open_checkpoint
-from louver.models.config_after import config_after
+from louver.models.rewrite import config_after
 from support.bitmasks import write_bitmask
 from support.containers import read_container
 from support.sparse import bits_of, same_bits

@@ -12,13 +12,20 @@ import numpy as np
 
 from louver.formats.dtypes import element_type
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.barrier import MbarrierArrive, MbarrierArriveExpect, MbarrierInit, MbarrierInvalidate
 from louver.isa.bulk import BulkLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import ATOMIC_TYPES, AddVector, AtomicAdd, AtomicUpdate, Load, Store
-from louver.isa.special import Elect
-from louver.isa.sync import BarrierAny, BarrierSync, WarpSync
+from louver.isa.move import Elect
+from louver.isa.sync import (
+    BarrierAny,
+    BarrierSync,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    WarpSync,
+)
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Param, Reg
 from support.scalar import WIDTH, random_integers

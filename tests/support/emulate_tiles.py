@@ -13,8 +13,8 @@ from louver.compile.compiled import CompiledTiles
 from louver.compile.signature import ARRAYS, ArgumentParameter
 from louver.emulator import Allocation, GlobalMemory, Latest, Order, Report, run
 from louver.formats.tensor import SparseTensor
-from louver.library.bind import bind_arguments
 from louver.library.forms import tile_form
+from louver.library.launch import bind_arguments
 from louver.library.rows import Held, tensor_map
 from support.signatures import arguments as user_arguments
 

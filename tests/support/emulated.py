@@ -12,19 +12,22 @@ from numpy.typing import NDArray
 
 from louver.emulator import Earliest, GlobalMemory, Latest, Order, Report, Seeded, run
 from louver.emulator.parameters import Argument
-from louver.isa.barrier import (
+from louver.isa.bulk import BulkCommit, BulkTensorLoad, BulkTensorStore, BulkWait, GenericParameter
+from louver.isa.instruction import Bits, Effect, Operand
+from louver.isa.machine import Suspend, WarpState
+from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
+from louver.isa.sync import (
+    BarrierSync,
+    ClusterArrive,
+    ClusterWait,
     FenceMbarrierInit,
+    FenceProxyAsync,
     MapShared,
     MbarrierArrive,
     MbarrierArriveExpect,
     MbarrierInit,
     MbarrierTryWait,
 )
-from louver.isa.bulk import BulkCommit, BulkTensorLoad, BulkTensorStore, BulkWait, GenericParameter
-from louver.isa.instruction import Bits, Effect, Operand
-from louver.isa.machine import Suspend, WarpState
-from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
-from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Imm, Kernel, Param, Reg
 

@@ -7,17 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import (
-    FenceMbarrierInit,
-    MapShared,
-    MbarrierArrive,
-    MbarrierArriveExpect,
-    MbarrierInit,
-    MbarrierInvalidate,
-    MbarrierTryWait,
-)
+from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait, StoreAsync
 from louver.isa.bits import CountOnes, ExtractField, Logic3, PermuteBytes
 from louver.isa.bulk import (
     BulkCommit,
@@ -60,19 +50,25 @@ from louver.isa.memory import (
     Store,
     SymbolAddress,
 )
-from louver.isa.move import Bitcast, Move, Pack, Select, Unpack
+from louver.isa.move import SPECIAL, Bitcast, Elect, Move, Pack, Select, ShuffleButterfly, ShuffleIndex, Special, Unpack
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.isa.scalar import COMPARE, OPERATIONS, Binary, Compare, MultiplyAdd, MultiplyWide, Not
-from louver.isa.special import SPECIAL, Elect, ShuffleButterfly, ShuffleIndex, Special
 from louver.isa.sync import (
     BarrierAny,
     BarrierSync,
     ClusterArrive,
     ClusterWait,
     FenceGpu,
+    FenceMbarrierInit,
     FenceProxyAsync,
     GridWait,
     LaunchDependents,
+    MapShared,
+    MbarrierArrive,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierTryWait,
     SetMaxRegisters,
     WarpSync,
 )

@@ -22,8 +22,8 @@ from louver.ir.interpret.program import Program
 from louver.ir.interpret.values import Memory, Pointers, Value
 from louver.ir.tile import FuncOp, LoadOp
 from louver.ir.tile.types import tensor_of
+from louver.isa.bulk import TensorMap
 from louver.isa.targets import target
-from louver.isa.tensormap import TensorMap
 from louver.library.rows import Held, tensor_map
 from support.random_access import TILES, Launch, RandomAccess, random_access
 

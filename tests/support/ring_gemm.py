@@ -7,12 +7,11 @@ import numpy as np
 
 from louver.formats.compress import compress
 from louver.formats.prune import prune
-from louver.isa.descriptor import describe
+from louver.isa.bulk import TensorMap
 from louver.isa.memory import Load, Store
-from louver.isa.prepack import prepack
-from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.metadata import prepack
+from louver.isa.swizzle import Swizzle, Tile, describe
 from louver.isa.sync import SetMaxRegisters
-from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address, Kernel
 from support.emulated import Bench, Sketch, kernel

@@ -14,7 +14,7 @@ from louver.emulator.memory import Allocation
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.isa.prepack import prepacked_shape
+from louver.isa.metadata import prepacked_shape
 from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.launch import Launch, build
 from louver.library.streaming.launches import COUNTER_BYTES, Stored

@@ -16,9 +16,9 @@ from louver.formats.dtypes import element_type
 from louver.isa.catalogue import narrow_shapes, warp_shapes
 from louver.isa.fragments import Fragment
 from louver.isa.instruction import RegType
+from louver.isa.metadata import columns_per_load, prepack
 from louver.isa.mma import ACCUMULATORS, Mma
 from louver.isa.mma_fragments import COLUMNS
-from louver.isa.prepack import columns_per_load, prepack
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Module, Param, Reg
 from louver.ptx.printer import print_module

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from louver.formats.dtypes import element_type
-from louver.isa.descriptor import describe
-from louver.isa.metadata import MetadataMap
-from louver.isa.prepack import columns_per_load, prepack
-from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.metadata import MetadataMap, columns_per_load, prepack
+from louver.isa.swizzle import Swizzle, Tile, describe
 from louver.isa.wgmma import Wgmma
 
 ROWS = 64

@@ -71,7 +71,7 @@ def true_codec() -> str:
         assert [codecs.hardware_code(int(first), int(second)) for first, second in kept] == list(codes[: len(kept)])
     product = Mma("f16", "f16", "f32", 32, sparse=True)
     assert 0 not in product.metadata_map.legal and len(product.metadata_map.legal) == 6
-    return "Not in the document. Run on random weights: a code is both positions, the first in the low bits; six are legal, 0 is none of them. `louver/formats/codes.py`, `louver/isa/metadata.py`, `louver/isa/prepack.py`."
+    return "Not in the document. Run on random weights: a code is both positions, the first in the low bits; six are legal, 0 is none of them. `louver/formats/codes.py`, `louver/isa/metadata.py`."
 
 
 def f32_is_tf32() -> str:

@@ -143,14 +143,11 @@ def bench_schedules(wanted: Sequence[GemmProblem], out: Path, *, only: str = "")
         rungs = measure_schedules(torch, problem, protocol, only=only)
         tables.append(schedules_table(problem, rungs, f"{problem} on {facts['device']}"))
         types = {"dtype": problem.dtype, "out": problem.out}
-        rows.append({"shape": list(problem.shape), **types, "schedules": [_rung(r) for r in rungs]})
+        found = [{"change": r.change, "us": round(r.seconds * 1e6, 3), "schedule": r.schedule.flat()} for r in rungs]
+        rows.append({"shape": list(problem.shape), **types, "schedules": found})
         note(f"wrote {write_record(out / 'schedules.json', record)}: {problem}")
         torch.cuda.empty_cache()
     return Result("schedules", record, tables)
-
-
-def _rung(rung: Rung) -> dict[str, Any]:
-    return {"change": rung.change, "us": round(rung.seconds * 1e6, 3), "schedule": rung.schedule.flat()}
 
 
 def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:

@@ -11,8 +11,8 @@ from louver.compile.pipeline import compile_product
 from louver.compile.plan.register_tiles import AnySchedule
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
+from louver.isa.bulk import COPY_CHUNK
 from louver.isa.targets import target as machine
-from louver.isa.tensormap import COPY_CHUNK
 from louver.library.choose_tiles import broken_rule, choose_tiles
 from louver.library.compiled import assemble_tiles
 from louver.library.configure import choose

@@ -10,7 +10,7 @@ from typing import Any
 
 import louver
 from louver.cli.commands.demo_sentences import CALIBRATED, PATTERN, PATTERNS, Embedded
-from louver.formats.coverage import has_kernels
+from louver.formats.pattern import has_kernels
 from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, layers_table
 from louver.measure.report.plots import plot_layers, plot_sentences

@@ -13,8 +13,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
 from louver.isa.targets import SM_90A, TARGETS
-from louver.library.tuned import kept, tables
-from louver.library.tuned_entry import Entry, UnusableEntryError, status
+from louver.library.tuned import Entry, UnusableEntryError, kept, status, tables
 from louver.measure.machine import require_torch
 from louver.measure.problems import OTHER_NAMES, parse_shapes
 from louver.measure.report.table import Result, Table, folded, right

@@ -14,7 +14,7 @@ from louver.cli.page.source import SourceLine, user_lines
 from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles
 from louver.compile.pipeline import compile_tile_ir, compile_tiles
 from louver.frontend.ttir.locations import resolve_locations
-from louver.ir.places import adopt_places, number_places, text_places
+from louver.ir.refusal import adopt_places, number_places, text_places
 from louver.ir.tile.aliases import text_with_aliases
 from louver.isa.instruction import LANES
 from louver.ptx.assembler import Assembly, assemble

@@ -17,10 +17,10 @@ from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import is_zero
-from louver.analysis.promotion import promotion
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.operand_chain import operand_chain
 from louver.ir.tile import DotOp, FuncOp, element_name
+from louver.ir.tile.dot import promotion
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import tensor_of
 

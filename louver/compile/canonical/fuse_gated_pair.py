@@ -15,8 +15,15 @@ from xdsl.dialects.builtin import ArrayAttr, DenseIntOrFPElementsAttr, ModuleOp,
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.equal_values import equal, equal_index, equal_indices
-from louver.analysis.integers import constant_integer, is_zero, literal, without_extension
+from louver.analysis.integers import (
+    constant_integer,
+    equal,
+    equal_index,
+    equal_indices,
+    is_zero,
+    literal,
+    without_extension,
+)
 from louver.analysis.passages import end_of
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.canonical.turn_across import lengths_across

@@ -18,10 +18,9 @@ from xdsl.dialects.builtin import IntegerType, ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.affine import Affine
+from louver.analysis.affine import Affine, launch_size
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, least_of
-from louver.analysis.launch_size import launch_size
 from louver.compile.condition_attributes import require_multiple, state_split
 from louver.compile.rewrite.insert import integer
 from louver.compile.rewrite.remove_dead import remove_dead

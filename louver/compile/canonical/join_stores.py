@@ -19,13 +19,12 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.affine import Affine
 from louver.analysis.effects import has_no_effect
-from louver.analysis.equal_values import equal, equal_indices
+from louver.analysis.integers import equal, equal_indices
 from louver.compile.rewrite.insert import insert, insert_after
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import TruncIOp
-from louver.ir.splat import is_splat
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, is_splat, tensor_of
 
 _ELEMENTWISE = (tt.FpToFpOp, tt.ClampFOp, tt.ExternElementwiseOp)
 """Elementwise operations outside of MLIR's dialects."""

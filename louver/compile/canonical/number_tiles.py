@@ -8,6 +8,8 @@ it. A numbering is integer arithmetic on program numbers and on counts of tiles.
 Sizes occur only as counts of tiles, rounded up, so a partial last tile does not matter. If a count is rounded down, the
 launch checks that the size is a multiple of the tile. If a descriptor has a separate size argument, the launch checks
 that it equals the size from which tiles are counted.
+
+Sums and products of integers are computed in the width to which they are truncated.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerType, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -28,17 +30,16 @@ from louver.analysis.integers import constant_integer, literal, steps_of, whole_
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.condition_attributes import require_equal, require_multiple
 from louver.compile.rewrite.insert import insert_before
-from louver.compile.rewrite.narrow_sums import narrow_sums
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
-from louver.ir.interpret.fault import Fault
-from louver.ir.interpret.values import dtype_of
+from louver.ir.interpret.values import Fault, dtype_of
 from louver.ir.llvm import AssumeOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.tile import FuncOp
 
 Integers = NDArray[Any]
 
@@ -380,3 +381,46 @@ class _Numbering:
                     block,
                     "make it a constexpr",
                 )
+
+
+_EXACT = arith.AddiOp | arith.SubiOp | arith.MuliOp
+"""Operations whose low bits depend only on the low bits of their operands."""
+
+
+def narrow_sums(function: FuncOp) -> None:
+    """Rewrite in place: a `trunci` of sums and products of constants and extended integers becomes narrow sums and
+    products.
+    """
+    for op in [op for op in function.body.walk() if isinstance(op, TruncIOp)]:
+        width = op.result.type
+        if isinstance(width, IntegerType) and _is_narrow(op.input, width):
+            Rewriter.replace_op(op, [], [_narrowed(op.input, width, op)])
+
+
+def _is_narrow(value: SSAValue, width: IntegerType) -> bool:
+    if constant_integer(value) is not None:
+        return True
+    match value.owner:
+        case ExtSIOp(input=inner):
+            return inner.type == width
+        case arith.AddiOp(lhs=one, rhs=other) | arith.SubiOp(lhs=one, rhs=other) | arith.MuliOp(lhs=one, rhs=other):
+            return _is_narrow(one, width) and _is_narrow(other, width)
+        case _:
+            return False
+
+
+def _narrowed(value: SSAValue, width: IntegerType, before: Operation) -> SSAValue:
+    constant, op = constant_integer(value), value.owner
+    if constant is not None:
+        low = constant & (1 << width.width.data) - 1
+        signed = low - (1 << width.width.data) if low >> width.width.data - 1 else low
+        made: Operation = arith.ConstantOp(IntegerAttr(signed, width))
+    elif isinstance(op, ExtSIOp):
+        return op.input
+    else:
+        assert isinstance(op, _EXACT)
+        made = type(op)(_narrowed(op.lhs, width, before), _narrowed(op.rhs, width, before))
+    made.location = before.location
+    Rewriter.insert_op(made, InsertPoint.before(before))
+    made.results[0].name_hint = value.name_hint
+    return made.results[0]

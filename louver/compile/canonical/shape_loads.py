@@ -14,13 +14,12 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerType, ModuleO
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import constant_integer
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
-from louver.ir.splat import is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, MakeRangeOp, ReshapeOp, SplatOp
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, is_splat, tensor_of
 
 _QUOTIENTS = (arith.DivSIOp, arith.DivUIOp)
 _RESTS = (arith.RemSIOp, arith.RemUIOp)

@@ -13,12 +13,12 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.launch_size import launch_size
+from louver.analysis.affine import launch_size
 from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.rewrite.insert import insert_before
-from louver.frontend.transposed import LENGTH
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
+from louver.ir.computed import LENGTH
 from louver.ir.refusal import unsupported
 from louver.ir.tile.function import text_of
 

@@ -18,9 +18,8 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import insert, insert_after, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
-from louver.ir.splat import is_splat
 from louver.ir.tile import DotOp, FuncOp, TransOp, sparse_encoding
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import is_splat, tensor_of
 
 _TURNED = (1, 0)
 

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
-from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, entries_of
-from louver.compile.check.refuse import broken
-from louver.compile.check.stages import Group, Stage, Write
+from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, broken, entries_of
+from louver.compile.check.stages import GRIDS, Barrier, Clock, Group, Stage, Write, join
 from louver.ir.sched import ops
-from louver.ir.sched.gathered import PointRowsOp
-from louver.ir.sched.turned import TurnOp
+from louver.ir.sched.gathered import PointRowsOp, TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 
 Fact = TypeVar("Fact")

@@ -1,4 +1,4 @@
-"""Lists the actions of a role, tile by tile and step by step, as events."""
+"""Lists the actions of a role, tile by tile and step by step, as events. An event that breaks a rule is an error."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, TurnOp
+from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp, TurnOp
 from louver.ir.sched.types import MapType
-from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.metadata import WORDS, columns_per_load
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,3 +361,17 @@ def _reads(op: ops.MmaOp) -> Reads:
     words = frozenset(each.word.value.data for each in run if each.word is not None)
     fresh = tuple((each.block.value.data, each.fresh is not None) for each in run)
     return Reads((op.a.data, op.b.data), None if op.set is None else op.set.value.data, words, fresh)
+
+
+class ProtocolError(ValueError):
+    """Schedule IR whose roles break the rules of stages, barriers and registers. operation: the text of the operation."""
+
+    def __init__(self, rule: str, got: str, operation: str) -> None:
+        self.operation = operation
+        super().__init__(f"{rule}, got {got}: {operation}")
+
+
+def broken(rule: str, got: str, event: Event) -> ProtocolError:
+    """The error for an event that breaks a rule. The caller raises it."""
+    text = str(event.action.op).splitlines()[0]
+    return ProtocolError(rule, got, f"{text} (role @{event.action.role}, tile {event.tile}, step {event.step})")

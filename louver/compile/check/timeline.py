@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from louver.compile.check.agents import Agent
-from louver.compile.check.barriers import Barrier
 from louver.compile.check.check import Model
 from louver.compile.check.events import Event, Item
+from louver.compile.check.stages import Barrier
 from louver.ir.sched import ops
 
 SpanKind = Literal["copy", "products", "wait", "store", "release"]

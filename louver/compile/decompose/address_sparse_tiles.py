@@ -57,8 +57,7 @@ from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp, TruncIOp
-from louver.ir.computed import CODES, COLUMNS, COUNT, NAN, ROWS, VALUES, VIOLATIONS
-from louver.ir.divisor import MULTIPLIER, SHIFT
+from louver.ir.computed import CODES, COLUMNS, COUNT, MULTIPLIER, NAN, ROWS, SHIFT, VALUES, VIOLATIONS
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns

@@ -4,7 +4,7 @@ The input is valid tile IR with sparse types (after propagate-sparsity). The out
 argument becomes two: values in its place, metadata right after it. The same holds for all values derived from it, up to
 the dot. The dot has the metadata as its third operand, and `sparseIndex` says which operand has the values. Values are
 a tensor with half the columns. Metadata is i16, with one row for 16 rows. `ir/tile/metadata.py` has its shape, and the
-place of each word of `isa/prepack.py` in it.
+place of each word of `isa/metadata.py` in it.
 
 Register tiles are lowered from this form (`compile/pipeline.py`). Products are read with sparse types, in which an operand
 is a single value. `louver compile --emit decomposed` prints the result. docs/sparse-operands.md has more.

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import Dimension
-from louver.analysis.affine import Affine
+from louver.analysis.affine import Affine, launch_size
 from louver.analysis.ends import Ends
-from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer, is_access, tile_shape
 from louver.ir.conditions import DenseView
 from louver.ir.polynomial import Extreme, Polynomial, Size

@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, I
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.passages import came_from
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -31,10 +31,9 @@ from louver.ir.computed import CODES
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
-from louver.ir.splat import first_of, is_splat
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import as_tensor, element_bits, tensor_of
+from louver.ir.tile.types import as_tensor, element_bits, first_of, is_splat, tensor_of
 from louver.isa.metadata import MAPS
 
 

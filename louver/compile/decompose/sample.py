@@ -32,8 +32,7 @@ from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
-from louver.ir.splat import first_of, is_splat
-from louver.ir.tile.types import as_tensor, element_of, tensor_of
+from louver.ir.tile.types import as_tensor, element_of, first_of, is_splat, tensor_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import EVERY
+from louver.analysis.affine import launch_size
 from louver.analysis.alignment import multiple_if
-from louver.analysis.launch_size import launch_size
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
 from louver.ir import tile as tt
 from louver.ir.conditions import SparseView

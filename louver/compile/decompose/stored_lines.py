@@ -11,7 +11,7 @@ from louver.compile.rewrite.tile_numbers import TileNumbers
 
 @dataclass(frozen=True, slots=True)
 class DivisorArguments:
-    """The arguments of a `louver.ir.divisor.Divisor`, i32."""
+    """The arguments of a `louver.ir.computed.Divisor`, i32."""
 
     value: SSAValue
     multiplier: SSAValue

@@ -5,8 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp
-from louver.ir.sched.turned import TurnOp
+from louver.ir.sched.gathered import GatherOp, TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024

@@ -16,14 +16,13 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.compile.generate.copies import Edge, Operand, copy_sparse, copy_stage, edge_of, expect, stage_metadata_bytes
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.gather import fill_stage, first_rows, gathered_parameters, require_gatherable
-from louver.compile.generate.generation import Generation
+from louver.compile.generate.generation import Generation, place
 from louver.compile.generate.multiply import begin, constant, loop, multiply, require_multiply_add
-from louver.compile.generate.places import place
 from louver.compile.plan.layout import dense_layout, output_layout, require_picks, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
-from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import multiplied_as
+from louver.formats.pattern import has_kernels, without_kernels
 from louver.ir.building import building
 from louver.ir.product import Batch, ProductNest, require_rows, unit_of
 from louver.ir.sched import ops, staged

@@ -16,9 +16,9 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.product import Selection, Unit
-from louver.isa.prepack import LOAD_BYTES, columns_per_load
+from louver.isa.bulk import SwizzleBytes
+from louver.isa.metadata import LOAD_BYTES, columns_per_load
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
-from louver.isa.tensormap import SwizzleBytes
 
 SPAN = 128
 """The widest swizzle span in bytes. The inner dimension of a box is at most this wide."""

@@ -15,7 +15,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import end_of
-from louver.analysis.promotion import promotion
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
 from louver.compile.condition_attributes import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
@@ -37,6 +36,7 @@ from louver.ir.product import (
     walk,
 )
 from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.tile.dot import promotion
 from louver.ir.tile.function import text_of
 from louver.ir.tile.types import tensor_of
 

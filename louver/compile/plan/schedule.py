@@ -12,7 +12,7 @@ from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
 from louver.isa import fma_block
 from louver.isa.fma_block import FmaBlock
-from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.metadata import WORDS, columns_per_load
 from louver.isa.targets import Target
 
 STEPS = (16, 32, 64, 128)
@@ -146,7 +146,7 @@ class Order:
     """The order of tiles.
 
     raster: rows of tiles that are processed before the next column; None lets each launch choose
-    (`louver.library.order`).
+    (`louver.library.ranges`).
     cluster: CTAs along M that share each tile of the dense operand by multicast.
     l2: the eviction priority in the L2 cache. "even" has no preference. "values" prefers the sparse operand, which
     every column of tiles reads again, to the dense operand and to an output of bulk stores.

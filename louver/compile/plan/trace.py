@@ -11,8 +11,8 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from louver.analysis.access import EVERY
+from louver.analysis.affine import launch_size
 from louver.analysis.integers import literal
-from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp

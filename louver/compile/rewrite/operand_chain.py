@@ -7,8 +7,7 @@ from typing import cast
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.equal_values import equal_index, equal_indices
-from louver.analysis.integers import literal
+from louver.analysis.integers import equal_index, equal_indices, literal
 from louver.ir.tile import DescriptorLoadOp, DotOp, Index, MakeTensorDescriptorOp, ReshapeOp, TransOp
 from louver.ir.tile.types import tensor_of
 

@@ -15,9 +15,8 @@ from xdsl.ir import Attribute, Operation
 
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor, stored_elements
-from louver.ir.interpret.fault import Fault, InterpretationError
 from louver.ir.interpret.program import Program, Turns, require_known
-from louver.ir.interpret.values import Memory, Pointers, Shaded, Value, View, dtype_of
+from louver.ir.interpret.values import Fault, InterpretationError, Memory, Pointers, Shaded, Value, View, dtype_of
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
 

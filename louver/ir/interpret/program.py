@@ -13,10 +13,9 @@ from xdsl.traits import IsTerminator
 
 from louver.ir import tile as tt
 from louver.ir.interpret.arithmetic import ARITHMETIC, Handler
-from louver.ir.interpret.fault import Fault, InterpretationError
 from louver.ir.interpret.shades import Seen, loads_of, run_shaded
 from louver.ir.interpret.tiles import TILES
-from louver.ir.interpret.values import Shaded, Value, dtype_of, plain, shaded, undefined_of
+from louver.ir.interpret.values import Fault, InterpretationError, Shaded, Value, dtype_of, plain, shaded, undefined_of
 from louver.ir.refusal import unsupported
 
 _HANDLERS: dict[type[Operation], Handler] = {**ARITHMETIC, **TILES}

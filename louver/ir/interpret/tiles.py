@@ -11,10 +11,20 @@ from xdsl.dialects.builtin import IntegerAttr, IntegerType
 from xdsl.ir import Operation
 
 from louver.ir import tile as tt
-from louver.ir.interpret.arithmetic import Handler
-from louver.ir.interpret.fault import Fault
-from louver.ir.interpret.rounding import rounded
-from louver.ir.interpret.values import Array, Memory, Pointers, Shaded, Value, View, dtype_of, plain, shaded, shape_of
+from louver.ir.interpret.arithmetic import Handler, rounded
+from louver.ir.interpret.values import (
+    Array,
+    Fault,
+    Memory,
+    Pointers,
+    Shaded,
+    Value,
+    View,
+    dtype_of,
+    plain,
+    shaded,
+    shape_of,
+)
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type

@@ -1,4 +1,6 @@
-"""Values of a running kernel: NumPy arrays (scalars have no dimensions), pointers into arrays, and views of tensors."""
+"""Values of a running kernel: NumPy arrays (scalars have no dimensions), pointers into arrays, and views of tensors. An error
+of a run has the broken rule, the operation, and the user's line.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,27 @@ from xdsl.dialects.builtin import Float64Type, IndexType, IntegerType
 from xdsl.ir import Attribute, Operation
 
 from louver.formats.dtypes import element_type
-from louver.ir.interpret.fault import Fault
+from louver.ir.refusal import unsupported
 from louver.ir.tile import element_name
 from louver.ir.tile.types import as_tensor, element_of
+
+
+class Fault(Exception):
+    """A rule that an operation breaks with the given values.
+
+    The program that runs the operation adds its name and line.
+    """
+
+
+class InterpretationError(RuntimeError):
+    """An operation of a kernel is undefined. operation: its text. location: "file:line:column" or None."""
+
+    def __init__(self, rule: str, op: Operation) -> None:
+        refused = unsupported(rule, op)
+        self.operation = refused.operation
+        self.location = refused.location
+        super().__init__(str(refused))
+
 
 Array: TypeAlias = NDArray[Any]
 Offsets: TypeAlias = NDArray[np.int64]

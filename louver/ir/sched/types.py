@@ -12,7 +12,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from louver.isa.tensormap import SwizzleBytes
+from louver.isa.bulk import SwizzleBytes
 from louver.isa.wgmma import Wgmma
 
 

@@ -15,6 +15,7 @@ from louver.ir.tile.boxes import BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, FitB
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
+    ConvertLayoutOp,
     ExpandDimsOp,
     ExternElementwiseOp,
     FpToFpOp,
@@ -25,7 +26,6 @@ from louver.ir.tile.compute import (
     SplitOp,
     TransOp,
 )
-from louver.ir.tile.convert import ConvertLayoutOp
 from louver.ir.tile.decompress import CompressOp, DecompressOp
 from louver.ir.tile.dot import DotOp, DotWaitOp
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name

@@ -1,4 +1,4 @@
-"""Operations on tensors: conversions, and changes of shape."""
+"""Operations on tensors: conversions, also to another encoding, and changes of shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile import syntax
-from louver.ir.tile.encodings import SliceAttr
+from louver.ir.tile.encodings import Encoding, SliceAttr
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_like, tensor_of
@@ -356,3 +356,22 @@ def _verify_moved(
 def _verify_result(op: IRDLOperation, expected: Attribute, actual: Attribute) -> None:
     if expected != actual:
         raise VerifyException(f"{op.name} gives {expected}, got {actual}")
+
+
+@irdl_op_definition
+class ConvertLayoutOp(Moving):
+    """The same elements in other registers, lanes and warps, or in shared memory."""
+
+    name = "ttg.convert_layout"
+
+    def __init__(self, src: SSAValue, encoding: Encoding) -> None:
+        tensor = tensor_of(src)
+        result: TensorType[Attribute] = TensorType(tensor.element_type, tensor.get_shape(), encoding)
+        super().__init__(operands=[src], result_types=[result])
+
+    def verify_(self) -> None:
+        source, result = tensor_of(self.src), tensor_of(self.result)
+        if (source.element_type, source.get_shape()) != (result.element_type, result.get_shape()):
+            raise VerifyException(f"a tile keeps its elements in other registers, got {source} to {result}")
+        if register_encoding(source) is None or register_encoding(result) is None:
+            raise VerifyException(f"tiles in registers have encodings, got {source} to {result}")

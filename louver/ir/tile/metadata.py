@@ -2,7 +2,7 @@
 
 Metadata of a sparse [M, K] is i16 [M/16, C]. Row i describes rows 16i to 16i+15. Each `word_columns` columns of K have
 64 neighbouring entries in it, so C is K, or 2K for 1:2. An entry is half a metadata word of one thread of a warp. With
-`words` from `isa/prepack.py`, uint32 [M/64, words of K, 128], entry [4b + w, 64x + 2t + h] is half h (0: the low one)
+`words` from `isa/metadata.py`, uint32 [M/64, words of K, 128], entry [4b + w, 64x + 2t + h] is half h (0: the low one)
 of words[b, x, 32w + t].
 
 So a block is a rectangle of metadata if its first row is a multiple of 16, and its first column a multiple of

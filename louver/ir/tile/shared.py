@@ -17,8 +17,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.encodings import Encoding, Integers, integers, numbers_of
 from louver.ir.tile.layout import Vector
+from louver.isa.bulk import SwizzleBytes
 from louver.isa.swizzle import BANK_LINE, CHUNK, Swizzle
-from louver.isa.tensormap import SwizzleBytes
 
 
 @irdl_attr_definition

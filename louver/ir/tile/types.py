@@ -2,23 +2,31 @@
 
 A sparse tensor is a dense tensor type with an encoding: `tensor<32x64xf16, #tt.sparse<"NV24">>` has 32×64 elements, of
 which only some are stored.
+
+The number of a constant tensor is read from its bytes. xDSL would decode every element, and a tile has thousands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
-from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, NoneAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    DictionaryAttr,
+    FixedBitwidthType,
+    NoneAttr,
+    StringAttr,
+    TensorType,
+)
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from louver.formats.coverage import KERNELS, kind_of
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import KERNELS, Pattern, kind_of
 from louver.ir.tile.elements import ELEMENTS
 from louver.ir.tile.encodings import Encoding
 
@@ -282,3 +290,25 @@ def loaded_type(pointer: Attribute) -> Attribute:
             encoding = register_encoding(tensor) or element.encoding
             return TensorType(element.pointee, tensor.get_shape(), encoding)
     raise VerifyException(f"memory is reached by !tt.ptr<…> or by a tensor of such pointers, got {pointer}")
+
+
+def is_splat(numbers: DenseIntOrFPElementsAttr) -> bool:
+    """Whether all elements have the same bits."""
+    data: bytes = numbers.data.data
+    first = data[: _size(numbers)]
+    return data == first * (len(data) // len(first))
+
+
+def first_of(numbers: DenseIntOrFPElementsAttr) -> int | float:
+    """The first element."""
+    return cast(Any, numbers.get_element_type()).unpack(numbers.data.data[: _size(numbers)], 1)[0]
+
+
+def splat_of(numbers: DenseIntOrFPElementsAttr) -> int | float | None:
+    """The number of all elements; None if their bits differ."""
+    return first_of(numbers) if is_splat(numbers) else None
+
+
+def _size(numbers: DenseIntOrFPElementsAttr) -> int:
+    """Bytes of an element."""
+    return cast(Any, numbers.get_element_type()).compile_time_size

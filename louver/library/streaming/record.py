@@ -10,14 +10,13 @@ from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.isa.fragments import ROWS
 from louver.isa.instruction import LANES
-from louver.isa.metadata import GROUPS, MAPS, MetadataMap
-from louver.isa.prepack import WORDS
+from louver.isa.metadata import GROUPS, MAPS, WORDS, MetadataMap
 from louver.isa.targets import WARPGROUP_THREADS
 
 Kind = Literal["prune", "check", "compress", "dense", "take", "prepack"]
 
 Layout = Literal["words", "rows"]
-"""Layout of metadata: "words" of products (`louver.isa.prepack`), or "rows" for `metadata_rows`."""
+"""Layout of metadata: "words" of products (`louver.isa.metadata`), or "rows" for `metadata_rows`."""
 
 MAX_GROUP: Final = 16
 """Largest M of a pattern whose groups a thread holds in registers."""

@@ -8,9 +8,8 @@
 from __future__ import annotations
 
 from louver.isa.instruction import LANES
-from louver.isa.metadata import GROUPS
+from louver.isa.metadata import GROUPS, WORD_BYTES, columns_per_load
 from louver.isa.move import Bitcast
-from louver.isa.prepack import WORD_BYTES, columns_per_load
 from louver.isa.scalar import Binary
 from louver.library.streaming.frame import Frame
 from louver.library.streaming.kernel import Conversion, as_f32, divided, store

@@ -11,8 +11,8 @@ from typing import cast
 from louver.formats.dtypes import ElementType
 from louver.isa.convert import Half
 from louver.library.streaming.lanes import Lanes
+from louver.ptx.arithmetic import Number
 from louver.ptx.builder import KernelBuilder
-from louver.ptx.core import Number
 from louver.ptx.module import Reg
 
 Table = Callable[[int, int, int], int]

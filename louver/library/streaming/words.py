@@ -1,12 +1,11 @@
-"""Writes the metadata words that products load (`louver.isa.prepack`), from a thread's bytes of indices."""
+"""Writes the metadata words that products load (`louver.isa.metadata`), from a thread's bytes of indices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from louver.isa.instruction import LANES
-from louver.isa.metadata import CODE_BITS, CODES, GROUPS, WARP_ROWS
-from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, WORDS
+from louver.isa.metadata import CODE_BITS, CODES, GROUPS, LOAD_BYTES, WARP_ROWS, WORD_BYTES, WORDS
 from louver.library.streaming.frame import WARPS, Frame
 from louver.library.streaming.lanes import Byte, assemble
 from louver.library.streaming.place import Corner

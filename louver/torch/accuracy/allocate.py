@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.advice.product import ELSEWHERE
-from louver.formats.coverage import has_kernels
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels
 from louver.torch.accuracy.allocation import Allocation, LayerChoice, Option, Sensitivity, choose, sensitivities
 from louver.torch.accuracy.calibrate import Progress, split
 from louver.torch.accuracy.prune import checked_texts, own_text

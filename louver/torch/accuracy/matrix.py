@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from louver.formats.given import check_switch
+from louver.formats.dtypes import check_switch
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_transposable
 from louver.torch.accuracy.methods import (

@@ -7,8 +7,8 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import i32, i64
 from xdsl.ir import Block, SSAValue
 
+from louver.analysis.affine import launch_size
 from louver.analysis.atoms import Iteration
-from louver.analysis.launch_size import launch_size
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.tile import GetNumProgramsOp

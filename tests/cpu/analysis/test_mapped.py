@@ -10,7 +10,7 @@ import pytest
 
 from louver.compile.signature import BoxParameter
 from louver.ir.polynomial import Numbers
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 from louver.library.rows import Held, tensor_map
 from support import read_boxes
 from support.random_access import TILES, Launch, Operand, random_access, written

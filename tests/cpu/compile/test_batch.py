@@ -17,9 +17,9 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.ir.context import parse_ir
-from louver.ir.plain import from_json, to_json
 from louver.ir.product import Batch, LoadMatrix, walk
 from louver.ir.refusal import UnsupportedKernelError
+from louver.library.compiled import from_json, to_json
 from support.signatures import boxes, grid
 from support.sizes import sizes
 from support.tile_ir import TILE

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from louver.compile.check.check import check_protocol
-from louver.compile.check.shape import LIMITS
+from louver.compile.check.check import LIMITS, check_protocol
 from louver.ir.context import parse_ir
 from support.damaged_schedules import at, damages, set_number
 from support.golden import ROOT as GOLDEN

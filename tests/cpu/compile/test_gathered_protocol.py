@@ -9,8 +9,7 @@ import pytest
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.ir.sched import ops
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, TurnOp
+from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp, TurnOp
 from support.protocol import add, drop, found, refuses, set_number
 
 INDEXED = Problem("matmul", pattern="2:8@64", b_layout="n_major"), Schedule.of(tile_n=64, stages=4)

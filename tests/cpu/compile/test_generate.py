@@ -20,7 +20,6 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
-from louver.ir.plain import from_json, to_json
 from louver.ir.product import (
     Accumulator,
     Apply,
@@ -34,6 +33,7 @@ from louver.ir.product import (
 )
 from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
+from louver.library.compiled import from_json, to_json
 from louver.ptx.printer import print_module
 from support.fused import EPILOGUES, FULL
 from support.golden import Golden

@@ -10,7 +10,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.check.check import check_protocol
-from louver.compile.check.refuse import ProtocolError
+from louver.compile.check.events import ProtocolError
 from louver.compile.compiled import CompiledProduct
 from louver.compile.pipeline import compile_tile_ir
 from louver.compile.plan.nest import read_nest

@@ -12,8 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.compile import pipeline
 from louver.compile.canonical import canonicalize
-from louver.compile.dump import Dump
-from louver.compile.passes import COPY, First, Pass, State, Way, attempt, names, passes_of, run_passes
+from louver.compile.passes import COPY, Dump, First, Pass, State, Way, attempt, names, passes_of, run_passes
 from louver.ir.context import parse_ir
 from louver.ir.refusal import Refusal, UnsupportedKernelError
 from support.golden import ROOT

@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from louver.compile.check.check import check_protocol
-from louver.compile.check.refuse import ProtocolError
+from louver.compile.check.events import ProtocolError
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.lower.products.kernel import lower
@@ -23,8 +23,7 @@ from louver.ir.sched import ops, staged
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose
 from louver.library.tile_shapes import TILE_N
-from louver.library.tuned import tables
-from louver.library.tuned_entry import problem_of
+from louver.library.tuned import problem_of, tables
 from louver.measure.tune import neighbours
 from louver.ptx.printer import print_module
 from support.protocol import add, assigned, drop, found, refuses, set_number

@@ -8,7 +8,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.canonical.describe_tiles import describe_tiles
-from louver.compile.rewrite.narrow_sums import narrow_sums
+from louver.compile.canonical.number_tiles import narrow_sums
 from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from louver.compile.signature import ArgumentParameter, BoxParameter, Signature, with_tails
-from louver.ir.plain import from_json, to_json
+from louver.library.compiled import from_json, to_json
 from louver.library.rows import copied_box
 from support.sizes import sizes
 

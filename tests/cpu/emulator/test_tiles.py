@@ -8,7 +8,7 @@ import pytest
 from louver.emulator import GlobalMemory, LaunchError, MisalignedError, OutOfBoundsError, UninitialisedError
 from louver.emulator.tiles import Tensor, signed_coordinates, tile_bytes
 from louver.formats.dtypes import element_type
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 
 
 def element_by_element(image, tensor_map, coordinates):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from louver.ir.divisor import MOST_DIVIDED, MULTIPLIER, SHIFT, Divisor
+from louver.ir.computed import MOST_DIVIDED, MULTIPLIER, SHIFT, Divisor
 
 
 def holds(value: int, numbers: list[int]) -> None:

@@ -11,7 +11,7 @@ import louver
 from louver.ir.context import parse_ir
 from louver.ir.tile import ELEMENTS
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, metadata_shape, word_columns
-from louver.isa.prepack import prepack
+from louver.isa.metadata import prepack
 
 
 def entries(words: NDArray[np.uint32]) -> NDArray[np.uint16]:

@@ -7,8 +7,7 @@ from xdsl.dialects.builtin import UnknownLoc
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
-from louver.ir.places import adopt_places, number_places, text_places
-from louver.ir.refusal import source_location
+from louver.ir.refusal import adopt_places, number_places, source_location, text_places
 from louver.ir.sched import ops
 from louver.ir.tile import DotOp
 from support.triton.products import compiled

@@ -8,10 +8,9 @@ import pytest
 from louver.formats.dtypes import element_type
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES
 from louver.isa.fragments import accumulator, operand_a
-from louver.isa.metadata import MAPS, of_warp
+from louver.isa.metadata import MAPS, of_warp, prepack
 from louver.isa.mma import FP8, INTEGER, Mma
 from louver.isa.mma_fragments import warp_accumulator, warp_operand_a, warp_operand_b
-from louver.isa.prepack import prepack
 from support.warp_products import make_product, place, run_emulated, shapes, starting
 from support.warpgroup import contributing, densify, integers, natural_indices, normals
 

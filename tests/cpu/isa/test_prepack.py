@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.isa.metadata import MAPS
-from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, unpack
+from louver.isa.metadata import MAPS, columns_per_load, prepack, prepacked_shape, unpack
 from support.warpgroup import natural_indices
 from support.work import calls
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from louver.isa import swizzle as swizzle_room
-from louver.isa.descriptor import Descriptor, describe
-from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.swizzle import Descriptor, Swizzle, Tile, describe
 
 SPANS = (0, 32, 64, 128)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from louver.formats.dtypes import element_type
-from louver.isa.descriptor import describe
 from louver.isa.product_meaning import read_tf32
-from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.swizzle import Swizzle, Tile, describe
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, Wgmma
 from support.warpgroup import integers, make_product, normals, shared_image, starting, tiny_operand
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from louver.compile.signature import BoxParameter
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 from louver.library.rows import Held, RecentMaps, tensor_map
 from support.sizes import sizes
 

@@ -10,8 +10,7 @@ from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
-from louver.ir.plain import from_json, to_json
-from louver.library.compiled import Launch, build_record
+from louver.library.compiled import Launch, build_record, from_json, to_json
 from louver.library.reasons import given
 from support.signatures import grid
 

@@ -9,9 +9,8 @@ import pytest
 
 import louver
 from louver.compile.pipeline import compile_product
-from louver.formats.coverage import KERNELS, Operation, has_kernels, kind_of, table, without_kernels
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import KERNELS, Operation, Pattern, has_kernels, kind_of, table, without_kernels
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A

@@ -17,8 +17,7 @@ from louver.isa.targets import SM_90A
 from louver.library.configure import candidates_for, choose, deepest
 from louver.library.demand import Demand
 from louver.library.ranges import Cutting
-from louver.library.tuned import Entry, decide, keep
-from louver.library.tuned_entry import place_of
+from louver.library.tuned import Entry, decide, keep, place_of
 from louver.ptx.assembler import assemble
 from louver.runtime.device import device
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor

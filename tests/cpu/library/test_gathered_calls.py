@@ -12,7 +12,7 @@ import louver
 from louver.compile.plan.schedule import list_rows
 from louver.formats.lists import GatheredRows, gathered
 from louver.formats.tensor import SparseTensor
-from louver.isa.prepack import prepack
+from louver.isa.metadata import prepack
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")

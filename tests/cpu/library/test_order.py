@@ -12,9 +12,9 @@ from louver.compile.pipeline import compile_product
 from louver.compile.signature import parameter_name
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library import order
+from louver.library import ranges
 from louver.library.configure import choose
-from louver.library.order import beside, walked_rows
+from louver.library.ranges import beside, walked_rows
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 
 Place = tuple[int, int]
@@ -43,14 +43,14 @@ def test_what_a_wave_touches() -> None:
         tiles = walk(rows, columns, walked)
         for start in range(0, len(tiles), at_once):
             expected = sizes(tiles[start : start + at_once])
-            assert order._touched(rows, columns, np.array(walked), np.array(start), at_once) == expected
+            assert ranges._touched(rows, columns, np.array(walked), np.array(start), at_once) == expected
 
 
 def gpcs(tiles: list[Place], each: int, cluster: int) -> list[list[Place]]:
     """The tiles that GPCs work on at first, `each` a GPC: those of one GPC without clusters, or of all."""
     if not cluster:
         return [tiles[:each]]
-    places = [*zip((gpc for gpc in order.CLUSTER_GPCS for _ in range(cluster)), tiles[: each * 8], strict=False)]
+    places = [*zip((gpc for gpc in ranges.CLUSTER_GPCS for _ in range(cluster)), tiles[: each * 8], strict=False)]
     found = [[place for gpc, place in places if gpc == number] for number in range(8)]
     return [each for each in found if each]
 
@@ -93,11 +93,11 @@ def read(rows: int, columns: int, walked: int, row_bytes: int, column_bytes: int
         return row_bytes * high + column_bytes * wide
 
     tiles = walk(rows, columns, walked)
-    starts = range(0, len(tiles), 132)[: order.WAVES_SEEN]
+    starts = range(0, len(tiles), 132)[: ranges.WAVES_SEEN]
     waves = sum(nbytes(tiles[start : start + 132]) for start in starts) / len(starts)
     taken = gpcs(tiles, 16, cluster)
     of_gpcs = sum(map(nbytes, taken)) / sum(map(len, taken))
-    return waves + order.GPC_SHARE * min(132, len(tiles)) * of_gpcs
+    return waves + ranges.GPC_SHARE * min(132, len(tiles)) * of_gpcs
 
 
 @pytest.mark.parametrize("columns", [2, 4, 6, 11, 16, 22, 32, 43, 64, 128, 256])

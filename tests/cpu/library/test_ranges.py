@@ -15,8 +15,7 @@ from louver.isa.targets import SM_90A
 from louver.library.configure import choose
 from louver.library.demand import Demand
 from louver.library.ranges import MOST_PARTS, Cutting, Ranges
-from louver.library.tuned import Entry, decide
-from louver.library.tuned_entry import place_of
+from louver.library.tuned import Entry, decide, place_of
 from louver.runtime.device import device
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Tensor
 

@@ -12,9 +12,8 @@ import pytest
 import louver
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
-from louver.ir.plain import from_json
 from louver.library import compiled
-from louver.library.compiled import Launch, _loaded, build_record
+from louver.library.compiled import Launch, _loaded, build_record, from_json
 from louver.library.reasons import Reasons
 from louver.runtime.cache import KernelCache, KernelRecord
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor

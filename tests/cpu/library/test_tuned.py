@@ -15,11 +15,21 @@ from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library import tuned, tuned_entry
+from louver.library import tuned
 from louver.library.configure import choose
 from louver.library.prepare import _classes
-from louver.library.tuned import decide, keep, kept, read_table, tables
-from louver.library.tuned_entry import Entry, UnusableEntryError, place_of, size_class, status
+from louver.library.tuned import (
+    Entry,
+    UnusableEntryError,
+    decide,
+    keep,
+    kept,
+    place_of,
+    read_table,
+    size_class,
+    status,
+    tables,
+)
 from louver.ptx.assembler import ptxas_version
 from louver.runtime import folder
 from louver.runtime.cache import source_hash
@@ -270,7 +280,7 @@ def test_the_package_s_table_is_asked_after_the_user_s_entries(monkeypatch: pyte
 def test_an_unknown_problem_is_shown_as_such() -> None:
     place = replace(entry().place, problem={"kind": "conv"})
     assert "this version of Louver does not know its problem" in status(replace(entry(), place=place), SM_90A)
-    assert tuned_entry.problem_of(entry().place) == PROBLEM
+    assert tuned.problem_of(entry().place) == PROBLEM
 
 
 AMPERE = replace(PLACE, name="Another GPU", capability=(8, 0), sm_count=108)

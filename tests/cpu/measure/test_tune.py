@@ -19,8 +19,7 @@ from louver.library.choose_tiles import costs
 from louver.library.configure import choose, deepest
 from louver.library.execute import schedule_for
 from louver.library.reasons import Why
-from louver.library.tuned import decide
-from louver.library.tuned_entry import size_class
+from louver.library.tuned import decide, size_class
 from louver.measure import machine, tune, tune_run
 from louver.measure.machine import CannotMeasureError
 from louver.measure.tune import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from louver.formats.schema import BitmaskForm, DenseForm
-from louver.models.config_after import config_after
+from louver.models.rewrite import config_after
 
 DENSE = {"a.weight": DenseForm("F16", (4, 8))}
 

@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from louver.isa.barrier import MbarrierInit
 from louver.isa.instruction import Instruction
 from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter
 from louver.isa.move import Move
 from louver.isa.scalar import Binary, Compare
-from louver.isa.sync import BarrierSync, SetMaxRegisters
+from louver.isa.sync import BarrierSync, MbarrierInit, SetMaxRegisters
 from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Node, Param, Reg, While
 from louver.ptx.validate import ValidationError, check_arguments, validate
 

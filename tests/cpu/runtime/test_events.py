@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from louver.runtime.driver import DriverError
-from louver.runtime.events import Event
+from louver.user.timing import Event
 from support.fake_driver import FakeDriver
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from louver.formats.dtypes import element_type
-from louver.isa.tensormap import TensorMap
+from louver.isa.bulk import TensorMap
 from louver.runtime import tensormap
 from louver.runtime.driver import DriverError
 from louver.runtime.tensormap import encode

@@ -12,7 +12,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 import louver.torch  # noqa: E402
-from louver.isa.prepack import prepack, prepacked_shape  # noqa: E402
+from louver.isa.metadata import prepack, prepacked_shape  # noqa: E402
 from louver.torch.columns import is_packed, natural, packed, packed_form  # noqa: E402
 from louver.torch.joined import JoinedWeight, MemberRows  # noqa: E402
 from louver.torch.linear import SparseLinear, SparseWeight  # noqa: E402

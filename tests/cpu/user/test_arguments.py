@@ -11,7 +11,7 @@ import pytest
 import louver
 from louver.frontend.tuples import arrange
 from louver.ir.conditions import Conditions, DenseView, Reach, SparseView
-from louver.ir.plain import from_json, to_json
+from louver.library.compiled import from_json, to_json
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
 from louver.user.descriptor import TensorDescriptor

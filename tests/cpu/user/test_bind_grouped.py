@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import louver
-from louver.ir.plain import from_json, to_json
 from louver.ir.product import ProductNest
+from louver.library.compiled import from_json, to_json
 from support.triton.grouped import grouped_kernel, layer
 from support.triton.texts import nest
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import louver
-from louver.ir.plain import from_json, to_json
 from louver.ir.polynomial import with_grid
 from louver.ir.product import (
     Accumulator,
@@ -26,6 +25,7 @@ from louver.ir.product import (
     ProductNest,
     walk,
 )
+from louver.library.compiled import from_json, to_json
 from louver.runtime.arrays import view
 from louver.user.arguments import classify
 from louver.user.bind_product import Matrix, bind_product, check_output

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import louver
-from louver.formats.coverage import KERNELS
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import KERNELS
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.ir.product import selection_of

@@ -10,7 +10,7 @@ import pytest
 
 from louver.emulator import Earliest, Order, Seeded
 from louver.formats.dtypes import element_type
-from louver.isa.prepack import prepack
+from louver.isa.metadata import prepack
 from louver.library.sparsify import ROWS, sparsified
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import sparsify_into

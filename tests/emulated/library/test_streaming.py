@@ -12,7 +12,7 @@ from louver.emulator import Earliest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
-from louver.isa.prepack import metadata_rows, prepack
+from louver.isa.metadata import metadata_rows, prepack
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import (
     check_into,

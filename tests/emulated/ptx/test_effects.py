@@ -14,13 +14,13 @@ from louver.isa.bulk import (
     BulkTensorLoad,
     BulkTensorStore,
     BulkWait,
+    TensorMap,
 )
 from louver.isa.instruction import Instruction
 from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import ATOMIC_TYPES, AtomicAdd, Load, Store
-from louver.isa.special import Special
+from louver.isa.move import Special
 from louver.isa.sync import BarrierSync, SetMaxRegisters
-from louver.isa.tensormap import TensorMap
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Module, Param
 from louver.ptx.validate import validate

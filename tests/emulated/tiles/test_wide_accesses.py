@@ -13,9 +13,8 @@ from louver.emulator import Seeded
 from louver.frontend.ttir import read_ttir
 from louver.ir.conditions import SparseView
 from louver.ir.context import parse_ir
-from louver.ir.plain import from_json, to_json
 from louver.isa.instruction import LANES
-from louver.library.compiled import Launch
+from louver.library.compiled import Launch, from_json, to_json
 from louver.ptx.assembler import assemble
 from support.compiled import read_copy
 from support.emulate_tiles import emulate_tiles

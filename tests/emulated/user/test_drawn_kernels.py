@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.isa import prepack
+from louver.isa import metadata
 from louver.isa.metadata import PADDING_CODE
 from louver.library import forms
 from random_products.expected import Expected
@@ -122,8 +122,8 @@ def test_nothing_behind_a_sparse_tensor_is_seen(
 
     monkeypatch.setattr(forms.Values, "host", poisoned)
     for code in (PADDING_CODE, 0xE, 0x9):
-        monkeypatch.setattr(prepack, "PADDING_CODE", code)
-        monkeypatch.setattr(prepack, "_PADDING_BYTE", code << 4 | code)
+        monkeypatch.setattr(metadata, "PADDING_CODE", code)
+        monkeypatch.setattr(metadata, "_PADDING_BYTE", code << 4 | code)
         monkeypatch.setattr(forms, "PADDING_CODE", code)
         assert run(choices, replace(launch, hints={"family": "register tiles"}), on_emulator=True) == []
 

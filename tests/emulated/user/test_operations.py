@@ -13,7 +13,7 @@ import pytest
 import louver
 from louver.emulator.errors import DeadlockError, UseBeforeArrivalError
 from louver.frontend.ttir.libdevice import triton_name
-from louver.ir.interpret.fault import InterpretationError
+from louver.ir.interpret.values import InterpretationError
 from louver.ir.refusal import UnsupportedKernelError
 
 if importlib.util.find_spec("triton") is None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.runtime.events import Event
-from louver.user.timing import Trial, measure
+from louver.user.timing import Event, Trial, measure
 from support.autotune import STYLES, Config, decorated, styles
 from support.device_products import to_numpy
 from support.jit import arguments, grid_of, kept_kernel, output

@@ -19,8 +19,7 @@ from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting
 from louver.library.state import TensorState
-from louver.library.tuned import Entry
-from louver.library.tuned_entry import Place, size_class
+from louver.library.tuned import Entry, Place, size_class
 from louver.measure.launches import rows_of
 from louver.measure.operands import NEVER
 from louver.runtime.device import Device, require_device

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.isa.bulk import TensorMap
 from louver.isa.swizzle import Swizzle, Tile
-from louver.isa.tensormap import TensorMap
 from louver.runtime.driver import DriverError
 from louver.runtime.memory import DeviceArray, DeviceBuffer
 from louver.runtime.module import ArgumentPack, load

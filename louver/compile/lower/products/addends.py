@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from louver.compile.lower.products.convert import half
 from louver.compile.lower.products.epilogue import (
     Cursors,
     Epilogue,
     Known,
     array_cursors,
     crowded,
+    half,
     pointee,
     pointee_bytes,
 )

@@ -35,7 +35,8 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
     for index, chunk in enumerate(chunks):
         if results is None or results.block != chunk.block:
             results = Results.of_block(low, op, chunk.block)
-        _stage(low, area, results, chunk, lane)
+        how = stage_words if area.size == 4 else stage_matrices
+        (how.stage_columns if area.transposed else how.stage_rows)(low, area, results, chunk, lane)
         k.fence_proxy_async()
         if _reuses(area, chunks, index + 1):
             with k.if_(leader):
@@ -61,11 +62,6 @@ def drain(low: Lowering) -> None:
 
 def _leader(low: Lowering) -> Reg:
     return low.k.setp("eq", "u32", low.k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)
-
-
-def _stage(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    how = stage_words if area.size == 4 else stage_matrices
-    (how.stage_columns if area.transposed else how.stage_rows)(low, area, results, chunk, lane)
 
 
 def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:

@@ -1,7 +1,8 @@
 """Lowers the epilogue graph of a store, for one element of the output at a time.
 
 Other inputs are loaded as rarely as possible: scalars once a tile, vectors once a row or column, arrays once an element
-(`addends`).
+(`addends`). Registers hold floats as f32, and integers in 32 bits. The place of a lane's first element in a block of sums
+follows from the fragment of the sums.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import Float32Type, FloatAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from louver.compile.lower.products.convert import half, load_element, stored_bits
-from louver.compile.lower.products.lanes import first_row
 from louver.compile.lower.products.state import Lowering
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.formats.dtypes import element_type
@@ -26,12 +25,98 @@ from louver.ir.refusal import source_location
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType
-from louver.isa.convert import F32ToInteger
+from louver.isa.convert import F32ToInteger, Half
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
-from louver.isa.instruction import Instruction
-from louver.isa.special import FULL_MASK
+from louver.isa.instruction import LANES, Instruction
+from louver.isa.move import FULL_MASK
 from louver.isa.sync import WarpSync
 from louver.ptx.module import Address, Imm, Reg
+
+
+def load_element(low: Lowering, address: Address, element: str, inside: Reg | None) -> Reg:
+    """Load one element; 0 if it is not `inside`. inside: None if it always is."""
+    k = low.k
+    if element in ("f32", "s32"):
+        value = k.mov(0.0, kind="f32") if element == "f32" else k.mov(0)
+        k.load_global([value], address, guard=inside)
+        return value
+    narrow = k.mov(0, kind="b16")
+    k.load_global([narrow], address, guard=inside)
+    return k.to_f32(half(element), narrow)
+
+
+def store_element(low: Lowering, address: Address, value: Reg, element: str, inside: Reg) -> None:
+    """Round the value to its element type, once, and store it."""
+    bits = stored_bits(low, value, element)
+    if element_type(element).bytes == 1:
+        low.k.store_byte(address, bits, guard=inside)
+    else:
+        low.k.store_global(address, bits, guard=inside)
+
+
+def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
+    """The bits to store for a value. An 8-bit element is the low byte of a 16-bit register."""
+    k = low.k
+    integer = value.type == "b32"
+    match element:
+        case "s32" if integer:
+            return value
+        case "f32":
+            return k.f32_from_s32(value) if integer else value
+        case "f16" | "bf16":
+            return k.half_from_s32(element, value) if integer else k.from_f32(element, value)
+        case "e4m3" | "e5m2" if not integer:
+            return k.fp8_pair_from_f32(element, value, value)
+        case "s8" if integer:
+            return k.low_half(value)
+        case _:
+            held = "integers" if integer else "floating-point values"
+            raise ValueError(f"{held} are not stored as {element}: store f32, f16 or bf16, or cast to it first")
+
+
+def stored_pair(low: Lowering, first: Reg, second: Reg, element: Half) -> Reg:
+    """Pack two values as 16-bit elements in one register, the first one in the lower half."""
+    if first.type == "f32":
+        return low.k.pair_from_f32(element, first, second)
+    return low.k.pack_b32(stored_bits(low, first, element), stored_bits(low, second, element))
+
+
+def half(element: str) -> Half:
+    """The 16-bit float type with this name."""
+    match element:
+        case "f16" | "bf16":
+            return element
+        case _:
+            raise ValueError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
+
+
+LANE_BITS = LANES.bit_length() - 1
+
+
+def first_row(low: Lowering) -> Reg:
+    """Rows from the first of the warp's 16 rows to the lane's first row."""
+    return _offset(low, 0)
+
+
+def first_column(low: Lowering) -> Reg:
+    """Columns from the first column of the tile to the lane's first column."""
+    return _offset(low, 1)
+
+
+def _offset(low: Lowering, axis: int) -> Reg:
+    """The offset along an axis.
+
+    The bits of the lane number that move along it are adjacent, and each moves twice as far as the last.
+    """
+    k = low.k
+    steps = [step[axis] for step in low.kernel.unit.d_fragment.thread[:LANE_BITS]]
+    begin = next(bit for bit, step in enumerate(steps) if step)
+    count = sum(map(bool, steps))
+    lane = k.and_(low.named["tid"], (1 << begin + count) - 1)
+    index = k.shr(lane, begin) if begin else lane
+    scale = steps[begin].bit_length() - 1
+    return k.shl(index, scale) if scale else index
+
 
 Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 """Operations that hold an epilogue region."""

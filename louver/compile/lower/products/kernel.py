@@ -16,23 +16,19 @@ from louver.compile.lower.products import (
     exchange,
     gather,
     multiply,
-    operands,
     rows,
-    stage_metadata,
     stages,
     store,
     turn,
 )
-from louver.compile.lower.products.batch_indices import entry_in_hand
 from louver.compile.lower.products.multiply_add import multiply_add
-from louver.compile.lower.products.state import Barriers, Lowering, Ring
+from louver.compile.lower.products.state import Barriers, Lowering, Ring, entry_in_hand
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, TurnOp
+from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp, TurnOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
+from louver.ptx.arithmetic import Number
 from louver.ptx.builder import KernelBuilder
-from louver.ptx.core import Number
 from louver.ptx.module import Imm, Kernel, Module, Param, Reg
 
 
@@ -160,9 +156,9 @@ _RULES: dict[type[Operation], Rule] = {
     staged.BoxColumnOp: stages.box_column,
     ops.WaitOp: stages.wait,
     ops.ReleaseOp: stages.release,
-    ops.LoadMetadataOp: operands.load_metadata,
-    staged.CopyMetadataOp: stage_metadata.copy,
-    staged.ReadMetadataOp: stage_metadata.read,
+    ops.LoadMetadataOp: control.load_metadata,
+    staged.CopyMetadataOp: stages.copy_metadata,
+    staged.ReadMetadataOp: stages.read_metadata,
     OpenRowsOp: rows.open_rows,
     LoadRowsOp: rows.load_rows,
     PointRowsOp: rows.point_rows,

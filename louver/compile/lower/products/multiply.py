@@ -8,9 +8,8 @@ from louver.compile.lower.products.state import Lowering
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
-from louver.isa.descriptor import START_MAX, describe
-from louver.isa.swizzle import Swizzle, Tile
-from louver.isa.tensormap import SwizzleBytes
+from louver.isa.bulk import SwizzleBytes
+from louver.isa.swizzle import START_MAX, Swizzle, Tile, describe
 from louver.isa.wgmma import WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from louver.compile.lower.products.lanes import first_column, first_row
+from louver.compile.lower.products.epilogue import first_column, first_row
 from louver.compile.lower.products.multiply import dense_tile, own_rows, values_tile
 from louver.compile.lower.products.state import Lowering
 from louver.formats.lists import PICK_BYTES
 from louver.ir.sched import ops
 from louver.isa.floating import Fma
 from louver.isa.fma_block import COLUMNS, LANE_COLUMNS, FmaBlock
-from louver.isa.special import FULL_MASK
+from louver.isa.move import FULL_MASK
 from louver.isa.swizzle import CHUNK
 from louver.isa.sync import WarpSync
 from louver.ptx.module import Address, Reg

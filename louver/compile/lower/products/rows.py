@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from louver.compile.lower.products.batch_indices import entry_of_metadata
-from louver.compile.lower.products.state import Lowering, Pointers, RowFeed
+from louver.compile.lower.products.state import Lowering, Pointers, RowFeed, entry_of_metadata
 from louver.formats.lists import LIST_COLUMNS
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait

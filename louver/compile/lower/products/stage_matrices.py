@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from louver.compile.lower.products.convert import half, stored_bits, stored_pair
+from louver.compile.lower.products.epilogue import half, stored_bits, stored_pair
 from louver.compile.lower.products.results import Half, Results
 from louver.compile.lower.products.staging import PIECE, Area, Chunk, Lane
 from louver.compile.lower.products.state import Lowering

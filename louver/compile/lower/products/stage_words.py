@@ -15,7 +15,7 @@ columns of a warp's store differently, so the 32 words are in all 32 banks.
 
 from __future__ import annotations
 
-from louver.compile.lower.products.convert import stored_bits
+from louver.compile.lower.products.epilogue import stored_bits
 from louver.compile.lower.products.results import Half, Results
 from louver.compile.lower.products.staging import Area, Chunk, Lane
 from louver.compile.lower.products.state import Lowering

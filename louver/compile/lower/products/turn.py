@@ -14,7 +14,7 @@ from louver.compile.lower.products.rows import Piece, copy_pieces, open_feed
 from louver.compile.lower.products.stages import barrier_address
 from louver.compile.lower.products.state import Lowering, Turner
 from louver.compile.plan.turned import PART_BYTES, ROWS, WARP_PIECES, Turned
-from louver.ir.sched.turned import CopyBlocksOp, TurnOp
+from louver.ir.sched.gathered import CopyBlocksOp, TurnOp
 from louver.isa.async_copy import AsyncCommit, AsyncWait
 from louver.isa.instruction import LANES
 from louver.isa.swizzle import BANK_LINE, CHUNK

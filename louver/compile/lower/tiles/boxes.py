@@ -17,8 +17,7 @@ from louver.ir.tile import (
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.staging import staged_bytes, tile_of
-from louver.isa.barrier import MbarrierInit
-from louver.isa.sync import FenceProxyAsync
+from louver.isa.sync import FenceProxyAsync, MbarrierInit
 from louver.ptx.module import Address, Imm, Reg
 
 VECTOR_BYTES = 16

@@ -14,15 +14,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.async_store import StoreAsync
-from louver.isa.barrier import MbarrierArriveExpect, MbarrierInit, MbarrierInvalidate, MbarrierTryWait
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, StoreAsync
 from louver.isa.bulk import BulkTensorLoad
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.instruction import Instruction, Pure
 from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate, Load, Store
-from louver.isa.sync import BarrierSync, FenceGpu, FenceProxyAsync, WarpSync
+from louver.isa.sync import (
+    BarrierSync,
+    FenceGpu,
+    FenceProxyAsync,
+    MbarrierArriveExpect,
+    MbarrierInit,
+    MbarrierInvalidate,
+    MbarrierTryWait,
+    WarpSync,
+)
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 

@@ -25,13 +25,12 @@ from louver.compile.lower.tiles.order import read, written
 from louver.compile.lower.tiles.registers import Fresh, writes_of
 from louver.compile.plan.register_tiles import LEAST_ROTATED
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
-from louver.isa.barrier import MbarrierTryWait
 from louver.isa.instruction import Pure
 from louver.isa.matrix import LoadMatrix
 from louver.isa.memory import Load
 from louver.isa.mma import Mma
 from louver.isa.move import Move
-from louver.isa.sync import BarrierSync
+from louver.isa.sync import BarrierSync, MbarrierTryWait
 from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Reg, While
 
 AHEAD = 4

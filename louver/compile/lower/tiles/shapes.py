@@ -11,10 +11,9 @@ from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.lower.tiles.sums import plus_constant
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.refusal import unsupported
-from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, JoinOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
 from louver.ir.tile.layout import Layout, Vector
-from louver.ir.tile.types import element_of, tensor_of
+from louver.ir.tile.types import element_of, first_of, is_splat, tensor_of
 from louver.isa.instruction import RegType
 from louver.ptx.module import Reg
 

@@ -36,8 +36,8 @@ from louver.ir.tile import PointerType
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
+from louver.isa.move import Elect
 from louver.isa.scalar import Not
-from louver.isa.special import Elect
 from louver.isa.sync import WarpSync
 from louver.isa.targets import Target
 from louver.isa.wgmma import WgmmaWait

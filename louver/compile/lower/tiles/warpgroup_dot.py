@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_parts, metadata_word
 from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without_nan
@@ -27,10 +27,9 @@ from louver.ir.tile.metadata import METADATA_ROWS
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.staging import tile_of
 from louver.ir.tile.types import register_encoding, tensor_of
-from louver.isa.descriptor import describe
 from louver.isa.fragments import ROWS
 from louver.isa.mma_fragments import COLUMNS
-from louver.isa.swizzle import Major, Tile
+from louver.isa.swizzle import Major, Tile, describe
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 

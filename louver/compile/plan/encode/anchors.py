@@ -14,7 +14,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.passages import passages
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.copied import copied_loads
@@ -118,7 +118,8 @@ def product_encoding(
         def held(across: int) -> float:
             return rows / (warps // across) / kept + columns / across
 
-        fitting = [n for n in _divisors(warps) if n * COLUMNS <= columns and warps // n * ROWS <= rows]
+        divisors = (1 << bit for bit in range(warps.bit_length()))
+        fitting = [n for n in divisors if n * COLUMNS <= columns and warps // n * ROWS <= rows]
         along_columns = min(fitting, key=held, default=along_columns)
     return tt.MmaAttr.of(warps // along_columns, along_columns, transposed=transposed)
 
@@ -132,10 +133,6 @@ def turned_encoding(op: tt.DotOp, product: tt.MmaAttr) -> tt.MmaAttr:
         return tt.MmaAttr.of(along_rows, along_columns)
     groups = along_rows // WARPS_PER_WARPGROUP
     return tt.MmaAttr.of_warpgroups(groups, along_columns, min(columns // along_columns, MOST_COLUMNS))
-
-
-def _divisors(warps: int) -> list[int]:
-    return [1 << bit for bit in range(warps.bit_length())]
 
 
 def _dots_apart(operations: Sequence[Operation]) -> bool:

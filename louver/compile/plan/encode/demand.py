@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.passages import came_from, passages
 from louver.compile.plan.encode.anchors import Anchor, Natures, is_tile
 from louver.ir import tile as tt

@@ -8,7 +8,7 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.compile.plan.encode.unit import held_sums
 from louver.ir.tile import DotOp, FuncOp
 from louver.ir.tile.types import as_tensor, tensor_of

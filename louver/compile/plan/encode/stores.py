@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import position
 from louver.compile.plan.encode.accesses import Run, run_of
 from louver.compile.plan.encode.anchors import Natures, is_tile

@@ -10,12 +10,12 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float16Type, Float32Type, IntegerType
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import is_zero
-from louver.analysis.promotion import promotion
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as
 from louver.ir.tile import CombiningOp, DotOp, MmaAttr, SharedAttr, element_name
+from louver.ir.tile.dot import promotion
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS

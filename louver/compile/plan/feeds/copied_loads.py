@@ -10,8 +10,8 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
-from louver.ir.splat import splat_of
 from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
+from louver.ir.tile.types import splat_of
 
 
 def only_user(value: SSAValue) -> Operation | None:

@@ -24,7 +24,7 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.access import Access, Dimension, access
 from louver.analysis.affine import loop_of
 from louver.analysis.atoms import Iteration
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.mapped import mapped
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
@@ -34,8 +34,8 @@ from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import CompressOp, DecompressOp, DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import memory_bytes, tensor_of
+from louver.isa.bulk import COPY_CHUNK
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
-from louver.isa.tensormap import COPY_CHUNK
 
 KNOWN_STRIDE = 8
 """Strides must be known multiples of this number of elements, or strides of descriptors.

@@ -64,17 +64,14 @@ def _is_made(loop: scf.ForOp, put: ConvertLayoutOp) -> bool:
     if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner):
         return False
     made, carried = computed([put.src], block)
-    return bool(made) and all(_may_be_early(op) for op in made) and all(map(is_pure, _next(block, carried)))
+    early = all(isinstance(op, LoadOp) or is_pure(op) for op in made)
+    return bool(made) and early and all(map(is_pure, _next(block, carried)))
 
 
 def _multiplied(tile: SSAValue) -> bool:
     """Whether only warpgroup products read a tile, or a transpose of it."""
     users = [use.operation for use in tile.uses]
     return all(isinstance(user, DotOp) or (isinstance(user, TransOp) and _multiplied(user.result)) for user in users)
-
-
-def _may_be_early(op: Operation) -> bool:
-    return isinstance(op, LoadOp) or is_pure(op)
 
 
 def _next(block: Block, carried: Sequence[SSAValue]) -> set[Operation]:

@@ -11,7 +11,7 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.effects import ELEMENTWISE
 from louver.analysis.integers import constant_integer, position
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp

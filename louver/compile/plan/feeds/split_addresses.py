@@ -29,9 +29,8 @@ from louver.compile.rewrite.insert import carrying, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
-from louver.ir.splat import first_of, is_splat
 from louver.ir.tile.multiples import has_known_addresses
-from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
+from louver.ir.tile.types import AnyTensor, as_tensor, first_of, is_splat, tensor_of
 
 
 def split_addresses(module: ModuleOp) -> None:
