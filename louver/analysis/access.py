@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import permutations
 from math import gcd
 from typing import cast
 
@@ -118,6 +119,7 @@ def access(
     bounds = [each for each in bounds if not each.always(shape) or lanes(each.value) <= {*fixed}]
     limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
     unsigned = [_narrowed(bound.unsigned, wide) for bound in bounds if bound.unsigned is not None]
+    found = _balanced(found, limited)
     within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
     whole = [each for each in limited if not lanes(each)]
     limits = [_limit(found, each, op) for each in limited if each not in within and each not in whole]
@@ -134,6 +136,26 @@ def access(
     if entry is not None:
         entry = replace(entry, unsigned=entry.index in unsigned)
     return Access(pointer.base, tuple(found), entry, repeated, within)
+
+
+def _balanced(found: list[Dimension], bounds: Sequence[Polynomial]) -> list[Dimension]:
+    """The dimensions, with terms that only masks can assign: `row * 104 + n % 2 * 64`, where `n % 2` is `n - row * 2`."""
+    for one, other in permutations(range(len(found)), 2):
+        moved, own = (_computed_sizes(found[place], bounds) for place in (one, other))
+        part = (moved * found[one].stride).quotient(found[other].stride) if moved.terms else None
+        if part is not None and own == Polynomial.number(0) - part:
+            found = list(found)
+            found[one] = replace(found[one], first=found[one].first - moved)
+            found[other] = replace(found[other], first=found[other].first + part)
+    return found
+
+
+def _computed_sizes(each: Dimension, bounds: Sequence[Polynomial]) -> Polynomial:
+    """The terms of a dimension's size that the kernel computes. A size that masks give is made of arguments otherwise."""
+    index = Polynomial.atom(Lane(each.number)) + each.first
+    sizes = [index - bound for bound in bounds if lanes(bound) == frozenset([each.number])]
+    inner = [term for size in sizes if not lanes(size) for term in size if _inner(term[0])]
+    return Polynomial(frozenset(inner))
 
 
 def _selected(found: list[Dimension], bounds: Sequence[Polynomial]) -> Terms:

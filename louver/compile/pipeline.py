@@ -24,6 +24,7 @@ from louver.compile.canonical.canonicalize import (
     JOIN_ARMS,
     JOIN_EQUAL_INTEGERS,
     MAKE_HOST_DESCRIPTORS,
+    NEST_LOOPS,
     PROPAGATE_SPARSITY,
     TURN_ACROSS,
 )
@@ -318,6 +319,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     COPY,
     COUNT_LOOPS,
     JOIN_ARMS,
+    NEST_LOOPS,
     on_module(shape_loads),
     on_module(fold_sums),
     PROPAGATE_SPARSITY,

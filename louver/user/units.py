@@ -52,7 +52,14 @@ def reasons_for_dense(found: Assembled) -> tuple[str, ...]:
     made = found.kernel.made
     if not isinstance(made, CompiledTiles):
         return ()
-    said = (_without_instruction(made), found.warning, _mostly_dense(made), _expanded(made), _waiting(made))
+    said = (
+        _without_instruction(made),
+        found.warning,
+        _mostly_dense(made),
+        _computed(made),
+        _expanded(made),
+        _waiting(made),
+    )
     return (*[each for each in said if each is not None], *made.dense)
 
 
@@ -67,6 +74,23 @@ def _mostly_dense(made: CompiledTiles) -> str | None:
     return (
         f"products of dense operands{f' at {places}' if places else ''} take {share:.0%} of the tensor cores' time of a step: the dense "
         "kernel by Triton may be as fast"
+    )
+
+
+def _computed(made: CompiledTiles) -> str | None:
+    """The sparse arguments that are addressed at run time, if warpgroups multiply them.
+
+    One such product ran at 0.79 of Triton's dense kernel on an H200 (docs/perf-log/62). Those of few tokens wait for memory, and gain.
+    """
+    names = sorted(made.options.computed or ())
+    multiplied = any(
+        isinstance(op, DotOp) and op.sparse_index is not None and by_warpgroups(op) for op in made.encoded.walk()
+    )
+    if not names or not multiplied:
+        return None
+    return (
+        f"addresses in {' and '.join(names)} are computed in each step, and its pieces are copied one by one: the dense kernel by Triton "
+        "may be as fast"
     )
 
 

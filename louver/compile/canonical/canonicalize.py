@@ -21,6 +21,7 @@ from louver.compile.canonical.join_splits import join_splits
 from louver.compile.canonical.join_stores import join_stores
 from louver.compile.canonical.join_tails import join_tails
 from louver.compile.canonical.make_host_descriptors import make_host_descriptors
+from louver.compile.canonical.nest_loops import nest_loops
 from louver.compile.canonical.number_tiles import number_tiles
 from louver.compile.canonical.open_branches import open_branches
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity, require_multiplied
@@ -53,6 +54,7 @@ def drop_assumptions(module: ModuleOp) -> None:
 
 COUNT_LOOPS = on_module(count_loops)
 JOIN_ARMS = on_module(join_arms)
+NEST_LOOPS = on_module(nest_loops)
 PROPAGATE_SPARSITY = on_module(propagate_sparsity)
 DROP_ASSUMPTIONS = on_module(drop_assumptions)
 JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
@@ -63,6 +65,7 @@ TURN_ACROSS = on_module(turn_across)
 CANONICAL: tuple[Pass[State], ...] = (
     COUNT_LOOPS,
     JOIN_ARMS,
+    NEST_LOOPS,
     PROPAGATE_SPARSITY,
     on_module(require_multiplied),
     DROP_ASSUMPTIONS,

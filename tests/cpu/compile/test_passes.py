@@ -74,6 +74,7 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "tile-ir",
         "count-loops",
         "join-arms",
+        "nest-loops",
         "propagate-sparsity",
         "drop-assumptions",
         "join-equal-integers",

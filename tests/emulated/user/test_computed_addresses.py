@@ -172,6 +172,9 @@ def test_what_is_computed_is_explained(rng: np.random.Generator) -> None:
         "w is read at computed addresses, in pieces of 4 bytes of values: row or column numbers that are loaded" in told
     )
     assert "w is read at computed addresses, a group at a time" in told and "Pass the tensor [N, K]" in told
+    assert "may be as fast" not in told
+    told = str(KERNEL.explain(*given, FILL=0.0, SUM=tl.float32, TM=64, TN=64, TK=64))
+    assert "addresses in w are computed in each step, and its pieces are copied one by one" in told
 
 
 def test_integers_whose_pieces_are_not_proven_are_refused(rng: np.random.Generator) -> None:
