@@ -11,6 +11,7 @@ from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.transposed import LENGTH, TRANSPOSED
+from louver.frontend.ttir.batches import split_batches
 from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.limits import check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
@@ -19,8 +20,7 @@ from louver.frontend.ttir.returns import nest_returns
 from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, together, unsupported
-from louver.ir.tile import DescriptorType, DotOp, FuncOp, SparseAttr
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 SPARSE_MARK = "louver.sparse."
 """An argument attribute: `louver.sparse.NV24` names the sparse encoding, its value the axis from the end (1 or 2)."""
@@ -36,8 +36,6 @@ _INSTEAD = {
     "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
 """The rule and the advice for rejected operations that can be written in another way."""
-
-_BATCHED = "give each matrix of a batch its own program, such as tl.program_id(2)"
 
 _SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
 """Triton's text before the integers of a descriptor's block; loaded tiles have none. `tensor<16xui8>` is tile IR's own."""
@@ -100,6 +98,7 @@ def read_ttir(
     nest_returns(function)
     check_order(function)
     spell(module)
+    split_batches(function)
     _verify(module)
     if names is not None:
         _name_arguments(function, names)
@@ -136,8 +135,7 @@ def _verify(module: ModuleOp) -> None:
             try:
                 op.verify(verify_nested_ops=False)
             except VerifyException as error:
-                batched = isinstance(op, DotOp) and tensor_of(op.a).get_num_dims() > 2
-                raise unsupported(str(error), op, _BATCHED if batched else "") from error
+                raise unsupported(str(error), op) from error
         raise
 
 
