@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.affine import Affine, Elements, renumbering
 from louver.analysis.atoms import Iteration, Lane, always_below, lanes, moved
-from louver.analysis.integers import constant_integer
+from louver.analysis.integers import constant_everywhere, constant_integer
 from louver.analysis.own_numbers import upper_bound
 from louver.ir.comparisons import CmpiOp
 from louver.ir.polynomial import Polynomial
@@ -55,43 +56,49 @@ def _is_implied(value: Polynomial, shape: Sequence[int]) -> bool:
     return len(found) == 1 and all(always_below(value, number, shape[number]) for number in found)
 
 
-def read_mask(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
-    """The bounds whose conjunction a mask is. Rejects masks with other conditions."""
-    return _bounds(mask, user, partial(_bound, affine))
+def read_mask(affine: Affine, mask: SSAValue, user: Operation, *, holds: bool = True) -> list[Bound]:
+    """The bounds whose conjunction a mask is. Rejects masks with other conditions. holds: where it is true, or false."""
+    return _bounds(mask, user, partial(_bound, affine), holds)
 
 
-def some_bounds(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
+def some_bounds(affine: Affine, mask: SSAValue, user: Operation, *, holds: bool = True) -> list[Bound]:
     """The bounds among the conditions of a mask. The other conditions can only exclude more elements."""
 
-    def bound(condition: SSAValue, user: Operation) -> list[Bound]:
+    def bound(condition: SSAValue, user: Operation, holds: bool) -> list[Bound]:
         try:
-            return _bound(affine, condition, user)
+            return _bound(affine, condition, user, holds)
         except UnsupportedKernelError:
             return []
 
-    return _bounds(mask, user, bound)
+    return _bounds(mask, user, bound, holds)
 
 
-def _bounds(mask: SSAValue, user: Operation, bound: Callable[[SSAValue, Operation], list[Bound]]) -> list[Bound]:
+_Read: TypeAlias = Callable[[SSAValue, Operation, bool], list[Bound]]
+
+
+def _bounds(mask: SSAValue, user: Operation, bound: _Read, holds: bool) -> list[Bound]:
     op = mask.owner
     match op:
-        case arith.AndIOp():
-            return _bounds(op.lhs, op, bound) + _bounds(op.rhs, op, bound)
+        case arith.AndIOp() | arith.OrIOp() if isinstance(op, arith.AndIOp) is holds:
+            return _bounds(op.lhs, op, bound, holds) + _bounds(op.rhs, op, bound, holds)
+        case arith.XOrIOp() if constant_everywhere(op.rhs):
+            return _bounds(op.lhs, op, bound, not holds)
         case BroadcastOp() | SplatOp():
-            return _bounds(op.src, op, bound)
+            return _bounds(op.src, op, bound, holds)
         case ExpandDimsOp() | TransOp():
             where = renumbering(op)
-            return [each.moved(where) for each in _bounds(op.src, op, bound)]
+            return [each.moved(where) for each in _bounds(op.src, op, bound, holds)]
         case _:
-            return bound(mask, user)
+            return bound(mask, user, holds)
 
 
-def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
-    if constant_integer(condition) not in (None, 0):
+def _bound(affine: Affine, condition: SSAValue, user: Operation, holds: bool) -> list[Bound]:
+    known = constant_integer(condition)
+    if known is not None and bool(known) is holds:
         return []
     op = condition.owner
     if isinstance(op, CmpiOp):
-        unsigned, found = op.name_of_predicate[0] == "u", upper_bound(op)
+        unsigned, found = op.name_of_predicate[0] == "u", upper_bound(op, holds=holds)
         # As an unsigned number, an index below 0 is above every size: what is below it is no bound of it.
         if found is not None and not (unsigned and lanes(affine.integer(found[1]))):
             return [_below(affine, *found, unsigned=unsigned)]

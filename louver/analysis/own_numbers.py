@@ -36,10 +36,13 @@ def own_number(
     return None
 
 
-def upper_bound(op: CmpiOp) -> tuple[SSAValue, SSAValue, int] | None:
-    """The number that a comparison keeps below another one, that one, and what is added to it; None for equality."""
+def upper_bound(op: CmpiOp, *, holds: bool = True) -> tuple[SSAValue, SSAValue, int] | None:
+    """The number that a comparison keeps below another one, that one, and what is added to it; None for equality.
+
+    holds: whether the comparison is true there, or false.
+    """
     relation = op.name_of_predicate[1:]
     if relation[0] not in "lg":
         return None
-    low, high = (op.lhs, op.rhs) if relation[0] == "l" else (op.rhs, op.lhs)
-    return low, high, int(relation[1] == "e")
+    low, high = (op.lhs, op.rhs) if (relation[0] == "l") is holds else (op.rhs, op.lhs)
+    return low, high, int((relation[1] == "e") is holds)

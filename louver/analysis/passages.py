@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
+
+from louver.ir.comparisons import SelectOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,15 @@ def end_of(block: Block) -> Operation:
 
 def root_of(pointer: SSAValue) -> SSAValue | None:
     """The argument of a function from which a pointer, descriptor or tensor of pointers is made; None if there is none."""
+    return next(_origins(pointer), None)
+
+
+def roots_of(pointer: SSAValue) -> set[SSAValue]:
+    """All arguments of a function from which a pointer, descriptor or tensor of pointers may be made."""
+    return set(_origins(pointer))
+
+
+def _origins(pointer: SSAValue) -> Iterator[SSAValue]:
     seen, pending = set[SSAValue](), [pointer]
     while pending:
         value = pending.pop()
@@ -78,8 +89,9 @@ def root_of(pointer: SSAValue) -> SSAValue | None:
         owner = value.owner
         if sources := came_from(value):
             pending += sources
+        elif isinstance(owner, SelectOp):
+            pending += (owner.lhs, owner.rhs)
         elif isinstance(owner, Operation):
             pending += owner.operands[:1]
         elif not isinstance(owner.parent_op(), scf.ForOp):
-            return value
-    return None
+            yield value

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue, Use
 from xdsl.traits import is_side_effect_free
 
+from louver.analysis.integers import is_zero
 from louver.analysis.passages import passed_to
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
@@ -24,8 +25,11 @@ Writing = tt.StoreOp | tt.DescriptorStoreOp | tt.AtomicRMWOp | tt.DescriptorRedu
 Rows = frozenset[int]
 """Dimensions of a tile along which it may have such rows."""
 
+Excludes = Callable[[SSAValue, int, Operation, bool], bool]
+"""Whether a condition of an operation, true or false as told, excludes the rows along a dimension."""
+
 SHOWN = 1
-"""The operand of a choice that its mask shows."""
+"""The operand of a choice that its mask shows. The next one is shown where the mask is false."""
 
 _RULE = "rows that wrap (%) may reach nothing but a store that masks them"
 _ADVICE = "load with the mask rows < size instead of rows % size"
@@ -35,12 +39,12 @@ def check_wrapped_rows(
     load: tt.LoadOp,
     dimension: int,
     drops: Callable[[Writing, int], bool],
-    excludes: Callable[[SSAValue, int, Operation], bool],
+    excludes: Excludes,
 ) -> None:
     """Reject a load whose rows beyond the last one, along `dimension` of its tile, can affect results.
 
-    drops: whether a writing operation leaves them out along a dimension of its tile. excludes: whether a mask of an
-    operation does.
+    drops: whether a writing operation leaves them out along a dimension of its tile. excludes: whether a condition of
+    an operation does where it holds, or does not.
     """
     _Spread(drops, excludes).follow(load.result, frozenset({dimension}))
 
@@ -48,9 +52,7 @@ def check_wrapped_rows(
 class _Spread:
     """found: the dimensions that are known for each value."""
 
-    def __init__(
-        self, drops: Callable[[Writing, int], bool], excludes: Callable[[SSAValue, int, Operation], bool]
-    ) -> None:
+    def __init__(self, drops: Callable[[Writing, int], bool], excludes: Excludes) -> None:
         self.drops, self.excludes = drops, excludes
         self.found: dict[SSAValue, Rows] = {}
 
@@ -75,11 +77,12 @@ class _Spread:
                 for name in passed_to(op, use.index):
                     self.follow(name, rows)
             case tt.DotOp():
-                self.follow(op.d, _of_dot(op, use.index, rows))
+                self.follow(op.d, self._of_dot(op, use.index, rows))
             case tt.ReduceOp():
                 self._reduced(op, rows)
-            case SelectOp() if use.index == SHOWN and as_tensor(op.cond.type) is not None:
-                self.follow(op.result, frozenset(each for each in rows if not self.excludes(op.cond, each, op)))
+            case SelectOp() if use.index >= SHOWN and as_tensor(op.cond.type) is not None:
+                shown = use.index == SHOWN
+                self.follow(op.result, frozenset(each for each in rows if not self.excludes(op.cond, each, op, shown)))
             case tt.ReduceReturnOp() | tt.GatherOp():
                 raise unsupported(_RULE, op, _ADVICE)
             case _:
@@ -93,13 +96,23 @@ class _Spread:
         for result in op.result:
             self.follow(result, frozenset(each - (each > axis) for each in rows))
 
+    def _of_dot(self, op: tt.DotOp, index: int, rows: Rows) -> Rows:
+        """Along the summed dimension such rows would enter every element, if the other operand is not zero there."""
+        summed = {0: 1, 1: 0}.get(index)
+        if tensor_of(op.d).get_num_dims() != 2 or op.operands[index] is op.metadata:
+            raise unsupported(_RULE, op, _ADVICE)
+        if summed in rows and not self._is_zero(op.operands[1 - index], 1 - summed):
+            raise unsupported(_RULE, op, _ADVICE)
+        return rows - {summed}
 
-def _of_dot(op: tt.DotOp, index: int, rows: Rows) -> Rows:
-    """Along the summed dimension such rows would enter every element."""
-    summed = {0: 1, 1: 0}.get(index)
-    if tensor_of(op.d).get_num_dims() != 2 or summed in rows or op.operands[index] is op.metadata:
-        raise unsupported(_RULE, op, _ADVICE)
-    return rows
+    def _is_zero(self, value: SSAValue, dimension: int) -> bool:
+        """Whether a loaded tile is zero along a dimension where the rows are, by its mask."""
+        while isinstance(value.owner, tt.TransOp):
+            value, dimension = value.owner.src, list(value.owner.order.get_values())[dimension]
+        load = value.owner
+        if not isinstance(load, tt.LoadOp) or load.mask is None or (load.other is not None and not is_zero(load.other)):
+            return False
+        return self.excludes(load.mask, dimension, load, True)
 
 
 def _moved(op: Operation, rows: Rows) -> Rows:

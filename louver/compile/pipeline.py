@@ -18,9 +18,11 @@ from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.analysis.sizes_of_one import Ones
 from louver.compile.canonical.canonicalize import (
+    BRANCH_ON_TENSORS,
     CANONICAL,
     COUNT_LOOPS,
     DROP_ASSUMPTIONS,
+    DROP_CHOICES,
     JOIN_ARMS,
     JOIN_EQUAL_INTEGERS,
     MAKE_HOST_DESCRIPTORS,
@@ -322,6 +324,8 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     NEST_LOOPS,
     on_module(shape_loads),
     on_module(fold_sums),
+    DROP_CHOICES,
+    BRANCH_ON_TENSORS,
     PROPAGATE_SPARSITY,
     DROP_ASSUMPTIONS,
     JOIN_EQUAL_INTEGERS,

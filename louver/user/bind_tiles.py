@@ -46,7 +46,8 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
             )
     checked.check(conditions)
     for view in conditions.views:
-        _check_view(name, view, as_stored(checked.sparse(view.argument)), checked.numbers)
+        given = checked.sparse(view.argument)
+        _check_view(name, view, as_stored(given), checked.numbers, across=given.axis != given.ndim - 1)
     for reach in conditions.reaches:
         _check_reach(name, reach, checked.sparse(reach.argument), checked.numbers)
     for view in conditions.dense_views:
@@ -55,13 +56,15 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
             checked.check_extent(view.argument, 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True)))
 
 
-def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) -> None:
-    """Check the kernel's sizes and strides that locate the tensor's values and metadata."""
+def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, *, across: bool) -> None:
+    """Check the kernel's sizes and strides that locate the tensor's values and metadata. across: the tensor was turned, so
+    that no rows of it are a matrix.
+    """
     argument, many = view.argument, len(view.strides) > 1
     first, *inner = (None if size is None else size.value(numbers) for size in view.sizes)
     given = tuple(each for each in inner if each is not None)
     strides = [stride.value(numbers) for stride in view.strides]
-    shape = _as_batch(s, strides) if many else s.shape
+    shape = _as_batch(s, strides, across=across) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
         if len(view.strides) == len(s.shape) == 2:
             raise ViewError(
@@ -103,12 +106,12 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
         )
 
 
-def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
+def _as_batch(s: SparseTensor, strides: Sequence[int], *, across: bool) -> tuple[int, ...]:
     """The shape with one batch dimension, or with matrices below each other by these strides, if metadata permits it."""
     if len(strides) == 2 and len(s.shape) > 3:
         return (prod(s.shape[:-2]), *s.shape[-2:])
     rows = strides[0] // s.size if s.size else 0
-    if len(s.shape) != 2 or len(strides) != 2 or rows < 1 or rows % WARP_ROWS or s.rows % rows:
+    if across or len(s.shape) != 2 or len(strides) != 2 or rows < 1 or rows % WARP_ROWS or s.rows % rows:
         return s.shape
     return (s.rows // rows, rows, s.size)
 

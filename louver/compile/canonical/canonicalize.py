@@ -8,10 +8,12 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
+from louver.compile.canonical.branch_on_tensors import branch_on_tensors
 from louver.compile.canonical.count_elements import count_elements
 from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.canonical.describe_tiles import describe_tiles
+from louver.compile.canonical.drop_choices import drop_choices
 from louver.compile.canonical.drop_counters import drop_counters
 from louver.compile.canonical.fold_sums import add_in_place
 from louver.compile.canonical.fuse_gated_pair import fuse_gated_pair
@@ -55,6 +57,8 @@ def drop_assumptions(module: ModuleOp) -> None:
 COUNT_LOOPS = on_module(count_loops)
 JOIN_ARMS = on_module(join_arms)
 NEST_LOOPS = on_module(nest_loops)
+DROP_CHOICES = on_module(drop_choices)
+BRANCH_ON_TENSORS = on_module(branch_on_tensors)
 PROPAGATE_SPARSITY = on_module(propagate_sparsity)
 DROP_ASSUMPTIONS = on_module(drop_assumptions)
 JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
@@ -66,6 +70,8 @@ CANONICAL: tuple[Pass[State], ...] = (
     COUNT_LOOPS,
     JOIN_ARMS,
     NEST_LOOPS,
+    DROP_CHOICES,
+    BRANCH_ON_TENSORS,
     PROPAGATE_SPARSITY,
     on_module(require_multiplied),
     DROP_ASSUMPTIONS,

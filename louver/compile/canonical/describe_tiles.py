@@ -176,9 +176,12 @@ class Describer:
                 assert each.size is not None
                 self._check_beyond(load, each.number, each.first - each.size, drops)
 
-    def _check_beyond(self, load: tt.LoadOp, dimension: int, beyond: Polynomial, drops: _Drops) -> None:
+    def check_beyond(self, load: tt.LoadOp, dimension: int, beyond: Polynomial) -> None:
         """Reject a load whose rows can affect results, from where `beyond` plus a tile's row is at least 0."""
-        excludes = partial(self._excludes, beyond=beyond)
+        self._check_beyond(load, dimension, beyond, self._drops)
+
+    def _check_beyond(self, load: tt.LoadOp, dimension: int, beyond: Polynomial, drops: _Drops) -> None:
+        excludes = partial(self.excludes, beyond=beyond)
         check_wrapped_rows(load, dimension, partial(drops, beyond=beyond), excludes)
 
     def _check_repeated(self, load: tt.LoadOp, found: Access) -> None:
@@ -203,13 +206,15 @@ class Describer:
         beyond: minus the number of a tile's rows that are inside.
         """
         if isinstance(op, tt.StoreOp | tt.AtomicRMWOp) and op.mask is not None:
-            return self._excludes(op.mask, dimension, op, beyond)
+            return self.excludes(op.mask, dimension, op, beyond=beyond)
         return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
 
-    def _excludes(self, mask: SSAValue, dimension: int, op: Operation, beyond: Polynomial) -> bool:
-        """Whether a mask of `op` is false for the rows beyond the last one."""
+    def excludes(
+        self, mask: SSAValue, dimension: int, op: Operation, holds: bool = True, *, beyond: Polynomial
+    ) -> bool:
+        """Whether a mask of `op`, or the opposite of it, is false for the rows beyond the last one."""
         rows = Polynomial.atom(Lane(dimension)) + beyond
-        bounds = some_bounds(self.affine, mask, op)
+        bounds = some_bounds(self.affine, mask, op, holds=holds)
         # A mask may end earlier, by a number of rows.
         further = [(each - rows).constant for bound in bounds for each in (bound.value, *bound.each)]
         return any(each is not None and each >= 0 for each in further)

@@ -57,6 +57,12 @@ def marked_sparse(function: tt.FuncOp) -> dict[str, tt.SparseAttr]:
     return found
 
 
+def sparse_arguments(function: tt.FuncOp) -> set[SSAValue]:
+    """The arguments that are sparse, by a mark or by their type."""
+    names = marked_sparse(function)
+    return {value for value, name in function.argument_names.items() if name in names}
+
+
 def require_multiplied(module: ModuleOp) -> None:
     """require-multiplied: rejects a sparse tile with a use other than a dot. A warpgroup product cannot compute it."""
     for op in module.walk():

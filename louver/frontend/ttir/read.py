@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
+from louver.frontend.ttir.batches import split_batches
 from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.limits import MAX_CHAIN, MAX_OPERATIONS, check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
@@ -22,8 +23,7 @@ from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.computed import LENGTH, TRANSPOSED
 from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, together, unsupported
-from louver.ir.tile import DescriptorType, DotOp, FuncOp, SparseAttr
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 
 def check_order(function: FuncOp) -> None:
@@ -80,8 +80,6 @@ _INSTEAD = {
     "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
 """The rule and the advice for rejected operations that can be written in another way."""
-
-_BATCHED = "give each matrix of a batch its own program, such as tl.program_id(2)"
 
 _SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
 """Triton's text before the integers of a descriptor's block; loaded tiles have none. `tensor<16xui8>` is tile IR's own."""
@@ -144,6 +142,7 @@ def read_ttir(
     nest_returns(function)
     check_order(function)
     spell(module)
+    split_batches(function)
     _verify(module)
     if names is not None:
         _name_arguments(function, names)
@@ -180,8 +179,7 @@ def _verify(module: ModuleOp) -> None:
             try:
                 op.verify(verify_nested_ops=False)
             except VerifyException as error:
-                batched = isinstance(op, DotOp) and tensor_of(op.a).get_num_dims() > 2
-                raise unsupported(str(error), op, _BATCHED if batched else "") from error
+                raise unsupported(str(error), op) from error
         raise
 
 

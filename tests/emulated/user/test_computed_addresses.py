@@ -483,18 +483,3 @@ def test_integers_along_another_axis_from_a_loaded_row_are_refused(rng: np.rando
         case.run()
     told = "\n".join([str(caught.value), *caught.value.__notes__])
     assert "write row * stride + column, with rows that are start + tl.arange" in told
-
-
-def test_a_dot_of_three_axes_says_what_to_write(rng: np.random.Generator) -> None:
-    @triton.jit
-    def batched(y, w, T: tl.constexpr):
-        b, i, k = tl.arange(0, 2), tl.arange(0, T), tl.arange(0, T)
-        at = b[:, None, None] * T * T + i[None, :, None] * T + k[None, None, :]
-        tile = tl.load(w + at)
-        tl.store(y + at, tl.dot(tile, tile))
-
-    w = louver.prune(rng.standard_normal((2, 32, 32)).astype(np.float16), "2:4")
-    with pytest.raises(
-        UnsupportedKernelError, match=r"a dot multiplies matrices, .*own program, such as tl.program_id\(2\)"
-    ):
-        louver.jit(batched).emulate[(1,)](np.empty((2, 32, 32), np.float32), louver.compress(w, "2:4"), T=32)
