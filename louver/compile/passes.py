@@ -6,15 +6,18 @@ pass that cannot serve it refuses. A refusal is a value, which the state keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile.defect import DefectError, defect, is_foreign
 from louver.compile.dump import NOWHERE, Watch
 from louver.ir.refusal import Refusal
+from louver.ir.rule import RuleError
 from louver.ir.tile import FuncOp
 
 
@@ -39,7 +42,7 @@ class State:
         """The kernel of tile IR. Raises ValueError unless the module holds one."""
         kernels = [op for op in self.module.body.ops if isinstance(op, FuncOp) and op.is_public]
         if len(kernels) != 1:
-            raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+            raise RuleError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
         return kernels[0]
 
 
@@ -52,7 +55,7 @@ class Pass(Generic[Seen]):
     """A step of a pipeline.
 
     run: changes the state in place. It returns the object that a dump prints, or None for the module. It refuses a kernel
-    by a `Refusal`, returned or as the error of its rule.
+    by a `Refusal`, returned or as the RuleError of its rule. Any other error is a defect of Louver.
     """
 
     name: str
@@ -110,6 +113,9 @@ def attempt(steps: Step[S], state: S) -> S | Refusal:
     Passes change the given state. Of several ways each has its own copy. The module is verified after the last pass of a
     tuple, if any of its passes rewrote it. With an active watch it is verified after each pass. To verify takes about as
     long as to run a pass.
+
+    Raises DefectError if a pass fails otherwise or leaves an invalid module, and errors of Triton and of the machine as they
+    are.
     """
     if isinstance(steps, First):
         return _first(steps, state)
@@ -123,12 +129,13 @@ def attempt(steps: Step[S], state: S) -> S | Refusal:
                 return found
             state = found
             continue
-        made = _refusal_or(each.run, state)
+        made = _refusal_or(each.run, state, each.name)
         if isinstance(made, Refusal):
             return made
         rewritten |= made is None
         if state.watch.active or (each is steps[-1] and rewritten):
-            state.module.verify()
+            with _defects(state, each.name):
+                state.module.verify()
         state.watch.write(each.name, state.module if made is None else made)
     return state
 
@@ -137,7 +144,7 @@ def _first(step: First[S], state: S) -> S | Refusal:
     refused: list[tuple[str | None, Refusal]] = []
     for way in step.ways:
         own = copy(state)
-        begun = _refusal_or(way.begin, own)
+        begun = _refusal_or(way.begin, own, f"before-{names(way.steps)[0]}")
         found = begun if isinstance(begun, Refusal) else attempt(way.steps, own)
         if not isinstance(found, Refusal):
             return found
@@ -147,12 +154,26 @@ def _first(step: First[S], state: S) -> S | Refusal:
     return replace(leads, beside=(*leads.beside, *((told, found) for told, found in refused if told)))
 
 
-def _refusal_or(run: Callable[[S], object], state: S) -> object:
+def _refusal_or(run: Callable[[S], object], state: S, name: str) -> object:
     """What a pass returns, or its refusal. Only here does an error become a value."""
     try:
-        return run(state)
-    except ValueError as error:
+        with _defects(state, name):
+            return run(state)
+    except RuleError as error:
         return Refusal.of(error)
+
+
+@contextmanager
+def _defects(state: State, name: str) -> Generator[None]:
+    """Raises DefectError in place of an error that is no rule's."""
+    try:
+        yield
+    except (RuleError, DefectError):
+        raise
+    except Exception as error:
+        if is_foreign(error):
+            raise
+        raise defect(name, getattr(state, "tile", None), state.module, state.watch, error) from error
 
 
 def run_passes(steps: Step[S], state: S) -> S:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from louver.compile.lower.products.state import Lowering
 from louver.formats.dtypes import element_type
+from louver.ir.rule import RuleError
 from louver.isa.convert import Half
 from louver.ptx.module import Address, Reg
 
@@ -49,7 +50,7 @@ def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
             return k.low_half(value)
         case _:
             held = "integers" if integer else "floating-point values"
-            raise ValueError(f"{held} are not stored as {element}: store f32, f16 or bf16, or cast to it first")
+            raise RuleError(f"{held} are not stored as {element}: store f32, f16 or bf16, or cast to it first")
 
 
 def stored_pair(low: Lowering, first: Reg, second: Reg, element: Half) -> Reg:
@@ -65,4 +66,4 @@ def half(element: str) -> Half:
         case "f16" | "bf16":
             return element
         case _:
-            raise ValueError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
+            raise RuleError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
