@@ -39,8 +39,13 @@ class Ends:
         known = launch_size(value, self.names)
         if known is not None:
             return known
+        needed = len(self.needs)
         parts = [self._term(*term, end) for term in (self._rounded(value) if end == "least" else value)]
-        return None if None in parts else sum(cast("list[Size]", parts), Polynomial.number(0))
+        if None in parts:
+            # What was needed until the first unknown part depends on the order of terms, which are a set.
+            del self.needs[needed:]
+            return None
+        return sum(cast("list[Size]", parts), Polynomial.number(0))
 
     def require(self, value: Size | None, least: int = 0) -> bool:
         """Record that a size must be at least this number. Returns False for a size that cannot be."""

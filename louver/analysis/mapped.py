@@ -73,7 +73,7 @@ def mapped(found: Access, ordered: Sequence[Dimension], affine: Affine, names: M
     return Mapped(
         tuple(sizes),
         tuple(each for each in steps if each is not None),
-        tuple(dict.fromkeys(ends.needs)),
+        tuple(sorted(set(ends.needs), key=str)),
         next(iter(unknown), None),
         tuple(proved or place in unknown for place, proved in enumerate(above)),
     )

@@ -143,7 +143,7 @@ def moving(
 
 
 def _loop(bound: Bound, pointer: Elements, shape: Sequence[int], affine: Affine) -> scf.ForOp | None:
-    """The loop whose steps go through the size of a bound, and move the pointer but not the mask."""
+    """The only loop whose steps go through the size of a bound, and move the pointer but not the mask."""
     if len(lanes(bound.value)) != 1 or len(bound.each) != 1:
         return None
     (number,) = lanes(bound.value)
@@ -152,9 +152,10 @@ def _loop(bound: Bound, pointer: Elements, shape: Sequence[int], affine: Affine)
         return None
     lane = Polynomial.atom(Lane(number))
     strides = [part for term in pointer.offset if (part := Polynomial(frozenset([term])).quotient(lane)) is not None]
+    found: list[scf.ForOp] = []
     for loop in {atom.loop for atom in pointer.offset.atoms if isinstance(atom, Iteration)}:
         moves = [each * Polynomial.atom(Iteration(loop)) * extent for each in strides]
         goes_through = affine.times(loop) in (size.ceil(extent), size // extent)
         if moves and goes_through and all(move.terms <= pointer.offset.terms for move in moves):
-            return loop
-    return None
+            found.append(loop)
+    return found[0] if len(found) == 1 else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from louver.ir.comparisons import SelectOp
 
@@ -43,21 +44,40 @@ def passages(op: Operation | None) -> list[Passage]:
 
 def came_from(value: SSAValue) -> Sequence[SSAValue]:
     """The possible sources of an argument or result of a loop or branch. Empty for other values and for a counter."""
-    op = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
-    found = (passage.sources for passage in passages(op) if any(name is value for name in passage.names))
-    return next(found, ())
+    inside = isinstance(value, BlockArgument)
+    op = value.owner.parent_op() if inside else value.owner
+    match op:
+        case scf.ForOp():
+            index = cast("BlockArgument | OpResult", value).index - inside
+            return (op.iter_args[index], end_of(op.body.block).operands[index]) if index >= 0 else ()
+        case scf.IfOp() if not inside:
+            index = cast(OpResult, value).index
+            return tuple(end_of(region.block).operands[index] for region in op.regions)
+        case scf.WhileOp():
+            found = (passage.sources for passage in passages(op) if any(name is value for name in passage.names))
+            return next(found, ())
+        case _:
+            return ()
+
+
+def _named(op: scf.ForOp | scf.IfOp, index: int) -> Sequence[SSAValue]:
+    """The names of the value that a loop or branch passes at this place."""
+    inside = (op.body.block.args[index + 1],) if isinstance(op, scf.ForOp) else ()
+    return (*inside, op.results[index])
 
 
 def passed_to(op: Operation, index: int) -> Sequence[SSAValue]:
     """The values that receive operand `index` of a loop, or of what ends a region of a loop or branch. Empty for others."""
     parent = op.parent_op()
     if isinstance(op, scf.ForOp) and index >= 3:
-        return passages(op)[index - 3].names
+        return _named(op, index - 3)
     if isinstance(op, scf.WhileOp):
         return passages(op)[index].names
     if isinstance(op, scf.ConditionOp) and isinstance(parent, scf.WhileOp) and index >= 1:
         return passages(parent)[len(parent.arguments) + index - 1].names
-    if isinstance(op, scf.YieldOp) and isinstance(parent, scf.ForOp | scf.IfOp | scf.WhileOp):
+    if isinstance(op, scf.YieldOp) and isinstance(parent, scf.ForOp | scf.IfOp):
+        return _named(parent, index)
+    if isinstance(op, scf.YieldOp) and isinstance(parent, scf.WhileOp):
         return passages(parent)[index].names
     return ()
 

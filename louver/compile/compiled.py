@@ -12,6 +12,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import FLAG, ArgumentParameter, Signature, parameter_name
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.product import ProductNest
+from louver.ir.rule import RuleError
 from louver.ir.tile.aliases import text_with_aliases
 from louver.isa.targets import CTA_SHARED_BYTES, Target
 from louver.ptx.flagged import RunsIf, flagged
@@ -92,7 +93,7 @@ class TileOptions:
     def __post_init__(self) -> None:
         warps = self.warps
         if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
-            raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
+            raise RuleError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
 
 
 @dataclass(frozen=True, slots=True)

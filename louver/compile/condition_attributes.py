@@ -11,6 +11,7 @@ from xdsl.ir import Attribute
 
 from louver.ir.conditions import Conditions, Reach, Split
 from louver.ir.polynomial import Polynomial, Size
+from louver.ir.rule import RuleError
 from louver.ir.tile import FuncOp
 from louver.ir.tile.function import text_of
 
@@ -74,7 +75,7 @@ def state_programs(function: FuncOp, step: int) -> None:
 def state_split(function: FuncOp, split: Split) -> None:
     """Record that programs along an axis of the grid sum parts of K. Raises ValueError if that is recorded already."""
     if SPLIT in function.attributes:
-        raise ValueError("K may be split among programs once")
+        raise RuleError("K may be split among programs once")
     _add(
         function,
         SPLIT,

@@ -1,94 +1,24 @@
-"""Passes: the named steps of a pipeline, and the loop that runs, verifies and dumps them.
+"""Passes: the named steps of a pipeline, and the loop that runs and verifies them.
 
 A pipeline is a tuple of steps. A step is a pass, a tuple of steps, or the first of several ways that serves the kernel. A
 pass that cannot serve it refuses. A refusal is a value, which the state keeps.
-
-`LOUVER_DUMP` names a folder. The result of each pass is written to a folder below it for each kernel. The name of that
-folder has the kernel's name, made safe, and a hash of its tile IR. The name of a file has the position and the name of the
-pass. A file is moved to its name when it is complete, so several processes may compile the same kernel at the same time.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.formats.regular import file_name
+from louver.compile.defect import DefectError, defect, is_foreign
+from louver.compile.dump import NOWHERE, Watch
 from louver.ir.refusal import Refusal
+from louver.ir.rule import RuleError
 from louver.ir.tile import FuncOp
-
-VARIABLE = "LOUVER_DUMP"
-
-
-class Watch(Protocol):
-    """Receives the result of each pass of a compilation."""
-
-    @property
-    def active(self) -> bool:
-        """Whether it uses the results. The module is then verified after each pass."""
-        ...
-
-    def write(self, name: str, made: object) -> None:
-        """Receive the result of the pass `name`: the module, or the object that the pass returned."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Dump:
-    """The folder to which the passes of a kernel write.
-
-    folder: None to write nothing.
-    passes: the names of all passes, in order.
-    prefix: the beginning of each file name.
-    """
-
-    folder: Path | None
-    passes: tuple[str, ...] = ()
-    prefix: str = ""
-
-    @property
-    def active(self) -> bool:
-        """Whether passes write their results."""
-        return self.folder is not None
-
-    @classmethod
-    def of(cls, module: ModuleOp, passes: Sequence[str], prefix: str = "") -> Dump:
-        """The dump that the environment asks for now."""
-        named = os.environ.get(VARIABLE)
-        if not named:
-            return NOWHERE
-        kernels = [op.sym_name.data for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
-        digest = hashlib.sha256(str(module).encode()).hexdigest()[:8]
-        return cls(
-            Path(named).expanduser() / f"{file_name(kernels[0] if kernels else 'module')}-{digest}",
-            tuple(passes),
-            prefix,
-        )
-
-    def write(self, name: str, made: object) -> None:
-        """Write the text of the result of the pass `name`. Raises OSError if the folder cannot be written."""
-        if self.folder is None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        text = str(made)
-        suffix = "ptx" if isinstance(made, str) else "mlir" if isinstance(made, ModuleOp) else "txt"
-        path = self.folder / f"{self.prefix}{self.passes.index(name):02}-{name}.{suffix}"
-        handle, part = tempfile.mkstemp(dir=self.folder, suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text if text.endswith("\n") else text + "\n")
-        Path(part).replace(path)
-
-
-NOWHERE = Dump(None)
-"""A dump that writes nothing."""
 
 
 @dataclass(slots=True)
@@ -112,7 +42,7 @@ class State:
         """The kernel of tile IR. Raises ValueError unless the module holds one."""
         kernels = [op for op in self.module.body.ops if isinstance(op, FuncOp) and op.is_public]
         if len(kernels) != 1:
-            raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+            raise RuleError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
         return kernels[0]
 
 
@@ -125,7 +55,7 @@ class Pass(Generic[Seen]):
     """A step of a pipeline.
 
     run: changes the state in place. It returns the object that a dump prints, or None for the module. It refuses a kernel
-    by a `Refusal`, returned or as the error of its rule.
+    by a `Refusal`, returned or as the RuleError of its rule. Any other error is a defect of Louver.
     """
 
     name: str
@@ -183,6 +113,9 @@ def attempt(steps: Step[S], state: S) -> S | Refusal:
     Passes change the given state. Of several ways each has its own copy. The module is verified after the last pass of a
     tuple, if any of its passes rewrote it. With an active watch it is verified after each pass. To verify takes about as
     long as to run a pass.
+
+    Raises DefectError if a pass fails otherwise or leaves an invalid module, and errors of Triton and of the machine as they
+    are.
     """
     if isinstance(steps, First):
         return _first(steps, state)
@@ -196,12 +129,13 @@ def attempt(steps: Step[S], state: S) -> S | Refusal:
                 return found
             state = found
             continue
-        made = _refusal_or(each.run, state)
+        made = _refusal_or(each.run, state, each.name)
         if isinstance(made, Refusal):
             return made
         rewritten |= made is None
         if state.watch.active or (each is steps[-1] and rewritten):
-            state.module.verify()
+            with _defects(state, each.name):
+                state.module.verify()
         state.watch.write(each.name, state.module if made is None else made)
     return state
 
@@ -210,7 +144,7 @@ def _first(step: First[S], state: S) -> S | Refusal:
     refused: list[tuple[str | None, Refusal]] = []
     for way in step.ways:
         own = copy(state)
-        begun = _refusal_or(way.begin, own)
+        begun = _refusal_or(way.begin, own, f"before-{names(way.steps)[0]}")
         found = begun if isinstance(begun, Refusal) else attempt(way.steps, own)
         if not isinstance(found, Refusal):
             return found
@@ -220,12 +154,26 @@ def _first(step: First[S], state: S) -> S | Refusal:
     return replace(leads, beside=(*leads.beside, *((told, found) for told, found in refused if told)))
 
 
-def _refusal_or(run: Callable[[S], object], state: S) -> object:
+def _refusal_or(run: Callable[[S], object], state: S, name: str) -> object:
     """What a pass returns, or its refusal. Only here does an error become a value."""
     try:
-        return run(state)
-    except ValueError as error:
+        with _defects(state, name):
+            return run(state)
+    except RuleError as error:
         return Refusal.of(error)
+
+
+@contextmanager
+def _defects(state: State, name: str) -> Generator[None]:
+    """Raises DefectError in place of an error that is no rule's."""
+    try:
+        yield
+    except (RuleError, DefectError):
+        raise
+    except Exception as error:
+        if is_foreign(error):
+            raise
+        raise defect(name, getattr(state, "tile", None), state.module, state.watch, error) from error
 
 
 def run_passes(steps: Step[S], state: S) -> S:

@@ -44,6 +44,7 @@ from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
+from louver.compile.dump import Dump
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.kernel_state import KernelState
@@ -54,7 +55,6 @@ from louver.compile.lower.tiles.shared_memory import shared_peak
 from louver.compile.passes import (
     COPY,
     NOWHERE,
-    Dump,
     First,
     Pass,
     State,

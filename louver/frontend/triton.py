@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import Float32Type, ModuleOp, StringAttr
 
 from louver.frontend.ttir import read_ttir, sparse_axis, sparse_mark
 from louver.frontend.tuples import CONSTEXPR, Elements, arrange
+from louver.ir.rule import RuleError
 from louver.ir.tile import DotOp
 from louver.ir.tile.types import tensor_of
 from louver.isa.targets import target as machine
@@ -66,7 +67,7 @@ def triton_to_ttir(
 def _argument_names(kernel: Any) -> list[str]:
     names = getattr(kernel, "arg_names", None)
     if names is None or not hasattr(kernel, "fn"):
-        raise ValueError(f"a kernel is a function decorated with triton.jit, got {type(kernel).__name__}: {kernel!r}")
+        raise RuleError(f"a kernel is a function decorated with triton.jit, got {type(kernel).__name__}: {kernel!r}")
     return list(names)
 
 
@@ -78,18 +79,18 @@ def _elements(
     given = {*signature, *constexprs}
     for name in given:
         if name.partition(".")[0] not in names:
-            raise ValueError(f"the kernel's arguments are {', '.join(names)}, got {name!r}")
+            raise RuleError(f"the kernel's arguments are {', '.join(names)}, got {name!r}")
         if (name in constexprs) != (signature.get(name, CONSTEXPR) == CONSTEXPR):
             what = "both" if name in constexprs else "neither"
-            raise ValueError(f"each argument is in the signature or among the constexprs, got {name!r} in {what}")
+            raise RuleError(f"each argument is in the signature or among the constexprs, got {name!r} in {what}")
     found = arrange(names, {**signature, **dict.fromkeys(constexprs, CONSTEXPR)})
     for name in names:
         if name not in found.types:
-            raise ValueError(f"each argument is in the signature or among the constexprs, got {name!r} in neither")
+            raise RuleError(f"each argument is in the signature or among the constexprs, got {name!r} in neither")
     for name, pattern in sparse.items():
         kind = signature.get(name, "a constexpr")
         if not kind.startswith(("*", "tensordesc<")):
-            raise ValueError(f"a sparse argument is a pointer or a descriptor, got {name!r}: {kind}")
+            raise RuleError(f"a sparse argument is a pointer or a descriptor, got {name!r}: {kind}")
         sparse_mark(pattern)
     return found
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from louver.ir.rule import RuleError
+
 CONSTEXPR = "constexpr"
 """The type of a compile-time constant. Source: Triton."""
 
@@ -52,12 +54,12 @@ def _add(tree: dict[str, _Tree], name: str, type_: str) -> None:
     for part in outer:
         inner = node.setdefault(part, {})
         if isinstance(inner, str):
-            raise ValueError(
+            raise RuleError(
                 f"an argument is one value or a tuple of values, got {name!r} and a value for the tuple itself"
             )
         node = inner
     if last in node:
-        raise ValueError(f"an argument is one value or a tuple of values, got {name!r} and elements of it")
+        raise RuleError(f"an argument is one value or a tuple of values, got {name!r} and elements of it")
     node[last] = type_
 
 
@@ -72,7 +74,7 @@ def _nested(node: _Tree, name: str, path: tuple[int, ...], found: Elements) -> T
     numbered = all(part.isdecimal() for part in node)
     parts = sorted(node, key=int) if numbered else list(node)
     if numbered and [int(part) for part in parts] != list(range(len(parts))):
-        raise ValueError(f"a tuple's elements are numbered 0, 1 and so on, got {_names(name, parts)}")
+        raise RuleError(f"a tuple's elements are numbered 0, 1 and so on, got {_names(name, parts)}")
     inner = [_nested(node[part], f"{name}.{part}", (*path, place), found) for place, part in enumerate(parts)]
     if numbered:
         return tuple(inner)
@@ -81,7 +83,7 @@ def _nested(node: _Tree, name: str, path: tuple[int, ...], found: Elements) -> T
         make: Any = namedtuple
         return make("Fields", parts)(*inner)
     except ValueError:
-        raise ValueError(
+        raise RuleError(
             f"a tuple's elements are all numbered, or all named as fields of a named tuple, got {_names(name, parts)}"
         ) from None
 

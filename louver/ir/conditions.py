@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.ir.polynomial import Size
+from louver.ir.rule import RuleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Split:
 
     def __post_init__(self) -> None:
         if (self.programs is None) == (self.chunk is None):
-            raise ValueError(f"K is split among programs or into chunks, got {self.programs} and {self.chunk}")
+            raise RuleError(f"K is split among programs or into chunks, got {self.programs} and {self.chunk}")
 
 
 @dataclass(frozen=True, slots=True)

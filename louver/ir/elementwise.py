@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.ir.arith import ARITH
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
+from louver.ir.rule import RuleError
 from louver.ir.tile import ExternElementwiseOp
 from louver.ir.tile.types import element_of
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
@@ -70,7 +71,7 @@ def apply_step(step: str, *operands: SSAValue) -> Operation:
         made = STEP_OPERATIONS.get(step)
         return ExternElementwiseOp(step, operands) if made is None else cast(Any, made)(*operands)
     if step != "add":
-        raise ValueError(f"integers are added only, got {step}: convert them to f32 first")
+        raise RuleError(f"integers are added only, got {step}: convert them to f32 first")
     one, other = operands
     return arith.AddiOp(one, other)
 

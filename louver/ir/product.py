@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from louver.formats.pattern import LIFTED_PATTERNS, Pattern
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
+from louver.ir.rule import RuleError
 from louver.isa.wgmma import TRANSPOSABLE
 
 
@@ -160,7 +161,7 @@ class Store:
 
     def __post_init__(self) -> None:
         if self.add and self.element not in ADDED:
-            raise ValueError(
+            raise RuleError(
                 f"sums in memory are of {', '.join(ADDED)}, got {self.element}: convert the tile before it is added"
             )
 
@@ -322,22 +323,22 @@ class ProductNest:
 
     def __post_init__(self) -> None:
         if self.a.depth != self.b.depth:
-            raise ValueError(f"both operands must have one K, got {self.a.depth} and {self.b.depth}")
+            raise RuleError(f"both operands must have one K, got {self.a.depth} and {self.b.depth}")
         if self.a.index is not None and (self.b.batch, self.store.batch) != (None, None):
-            raise ValueError(
+            raise RuleError(
                 f"a product whose matrices an array selects has no other batch, got {self.b.batch} and "
                 f"{self.store.batch} for b and the output"
             )
         batches = [each.batch for each in (self.a, self.b, self.store) if each.batch is not None]
         extents = {each.extent for each in batches if each.index is None}
         if len(extents) > 1 or (self.store.batch is None) != (not extents):
-            raise ValueError(
+            raise RuleError(
                 f"a, b and the output must have one batch size, got {self.a.batch}, {self.b.batch} and "
                 f"{self.store.batch}"
             )
         for size in (self.tile_m, self.tile_n, self.tile_k):
             if size < 1:
-                raise ValueError(f"tile sizes are at least 1, got {self.tile_m}×{self.tile_n}×{self.tile_k}")
+                raise RuleError(f"tile sizes are at least 1, got {self.tile_m}×{self.tile_n}×{self.tile_k}")
 
     @property
     def m(self) -> Size:
@@ -370,12 +371,12 @@ def require_rows(nest: ProductNest) -> None:
     operand can be gathered if the left one needs this.
     """
     if not nest.a.k_major:
-        raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
+        raise RuleError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
     if nest.a.pattern is None and (nest.gated or nest.a.index is not None):
         what = "gate and up, or one matrix for each tile"
-        raise ValueError(f"a dense left operand is read in place, got {what}, from {', '.join(nest.a.arguments)}")
+        raise RuleError(f"a dense left operand is read in place, got {what}, from {', '.join(nest.a.arguments)}")
     if nest.a.selection.indexed and nest.b.k_major:
-        raise ValueError(
+        raise RuleError(
             f"of {nest.a.pattern}, rows of K are gathered from a dense operand with N contiguous, got "
             f"{nest.b.element} with K contiguous"
         )

@@ -24,11 +24,13 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation
 from xdsl.printer import Printer
 
+from louver.ir.rule import RuleError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class UnsupportedKernelError(ValueError):
+class UnsupportedKernelError(RuleError):
     """A kernel has an operation that the compiler cannot lower.
 
     rule: what is allowed.
@@ -83,10 +85,10 @@ class Refusal:
     instead: str = ""
     line: str | None = None
     beside: tuple[tuple[str, Refusal], ...] = ()
-    error: ValueError = field(default_factory=ValueError, compare=False, repr=False)
+    error: RuleError = field(default_factory=RuleError, compare=False, repr=False)
 
     @classmethod
-    def of(cls, error: ValueError) -> Refusal:
+    def of(cls, error: RuleError) -> Refusal:
         """The refusal that an error says."""
         if isinstance(error, UnsupportedKernelError):
             return cls(error.rule, error.operation, error.advice, error.location, error=error)
@@ -95,7 +97,7 @@ class Refusal:
     @classmethod
     def because(cls, reason: str) -> Refusal:
         """A refusal for a reason that is no operation's."""
-        return cls.of(ValueError(reason))
+        return cls.of(RuleError(reason))
 
     def __str__(self) -> str:
         return str(self.error)
@@ -106,7 +108,7 @@ class Refusal:
         error = self.error.quoted(line) if isinstance(self.error, UnsupportedKernelError) else self.error
         return replace(Refusal.of(error), beside=beside)
 
-    def told(self) -> ValueError:
+    def told(self) -> RuleError:
         """The error for the user, with a note for each other way that says something else."""
         for words, each in self.beside:
             if str(each) != str(self):

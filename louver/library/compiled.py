@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, cast, get_args, 
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
+from louver.compile.uncollected import uncollected
 from louver.frontend.problem import Problem
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Polynomial
@@ -117,6 +118,7 @@ def _loaded() -> dict[tuple[str, int], BuiltKernel[LoadedKernel]]:
     return {}
 
 
+@uncollected()
 def build_record(problem: Problem, schedule: AnySchedule, target: str, why: Why | None = None) -> KernelRecord:
     """Compile and assemble. why: makes the record's reasons; None for a schedule that the caller names. Raises RuntimeError
     if the assembler spills registers or warns of lost performance.

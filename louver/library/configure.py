@@ -17,6 +17,7 @@ from louver.compile.plan.layout import (
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
 from louver.frontend.problem import Problem
 from louver.ir.product import ProductNest, Unit, require_rows
+from louver.ir.rule import RuleError
 from louver.isa import fma_block
 from louver.isa.targets import Target
 from louver.library.demand import Demand
@@ -171,7 +172,7 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
             fields = {"metadata": metadata, "dependent": demand.dependent, "work": work}
             try:
                 schedule = _deepest(demand, shape.schedule(demand, bulk=bulk, **fields), target)
-            except ValueError:
+            except RuleError:
                 # The sums do not fit the registers, or two stages do not fit the shared memory.
                 continue
             found.append((schedule, Cutting.of(demand, schedule)))
@@ -193,7 +194,7 @@ def choose_for_nest(
     """
     require_rows(nest)
     if nest.tile_m % 64:
-        raise ValueError(
+        raise RuleError(
             f"a warpgroup multiplies whole blocks of 64 rows of the left operand, got a tile of {nest.tile_m}: "
             "make it a multiple of 64"
         )
@@ -214,7 +215,7 @@ def choose_for_nest(
         for way in ways:
             try:
                 found.append(_deepest(demand, shape.schedule(demand, bulk=stored, **own | {"metadata": way}), target))
-            except ValueError as error:
+            except RuleError as error:
                 refusal = refusal or error
         if found:
             return min(found, key=lambda each: step_clocks(demand, each) * demand.depth(TYPICAL_K, each.ring.metadata))
@@ -225,7 +226,7 @@ def choose_for_nest(
 def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], target: Target) -> TileShape:
     """The nest's tile with the first number of warpgroups whose registers hold its sums. The library's number comes first.
 
-    Raises the ValueError of the first number if none does.
+    Raises the RuleError of the first number if none does.
     """
     refusal = None
     known = (each for each in TILES if (each.m, each.n) == (nest.tile_m, nest.tile_n) and each.fits(demand))
@@ -234,7 +235,7 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
         shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand)
         try:
             _check_registers(demand, shape.schedule(demand, bulk=False, **given), target)
-        except ValueError as error:
+        except RuleError as error:
             refusal = refusal or error
         else:
             return shape
@@ -275,7 +276,7 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target, limits: tuple[i
     room = target.shared_bytes(schedule.occupancy.resident)
     stages = (room - BARRIER_ROOM - beside) // stage
     if stages < 2:
-        raise ValueError(
+        raise RuleError(
             f"two stages of {stage} bytes do not fit the {room} bytes of shared memory of {target.name}: use a smaller tile"
         )
     many, most_bytes = limits

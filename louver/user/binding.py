@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -154,7 +155,10 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
     try:
         found = _bind_mapped(name, chosen.kernel, call, grid, memory)
     except (ViewError, MultipleError) as error:
-        found = _with_one_given(name, call, grid, memory) or _with_addresses(name, call, grid, memory, error)
+        # A 1 may hide a stride of a view. It hides no multiple, and given, it may be between neighbours of a tile.
+        ways = _with_one_given, functools.partial(_with_addresses, error=error)
+        ways = ways if isinstance(error, ViewError) else ways[::-1]
+        found = next((made for way in ways if (made := way(name, call, grid, memory))), None)
         if found is None:
             raise chosen.refused or error from None
     except ValueError:
@@ -176,7 +180,7 @@ def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K
 
 
 def _with_addresses(
-    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], error: ViewError | MultipleError
+    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], *, error: ViewError | MultipleError
 ) -> BoundKernel[K, M] | None:
     """The call by register tiles that compute the addresses of sparse tiles, if only the description of tiles is wrong."""
     groups = [s.pattern.m for s in call.sparse.values()]

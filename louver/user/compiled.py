@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
+from louver.compile.uncollected import uncollected
 from louver.ir.computed import LENGTH
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
@@ -116,6 +117,7 @@ class Wanted:
         )
 
 
+@uncollected()
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
     """The kernel at every level. Raises as `_compiled`."""
     return _flagged(_compiled(wanted), wanted)
@@ -181,6 +183,7 @@ CHOSEN = "the hint family asks for register tiles"
 """Why a call runs by register tiles at the user's request."""
 
 
+@uncollected()
 def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled:
     """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available, without a flag. Raises as `compile_wanted`,
     and UncleanKernelError if a product spills or the assembler warns of lost performance.
@@ -205,6 +208,7 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     )
 
 
+@uncollected()
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble, or take the cubin of a product whose PTX is known. Raises as `assembled`."""
     from louver.compile.compiled import CompiledProduct

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from louver.compile.check.events import Event, broken
+from louver.ir.rule import RuleError
 from louver.isa.targets import MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_BYTES
 
 Clock: TypeAlias = list[int]
@@ -50,7 +51,7 @@ class Barrier:
 
     def __post_init__(self) -> None:
         if self.arrivals > MBARRIER_MAX_ARRIVALS or self.bytes > MBARRIER_MAX_TRANSACTION_BYTES:
-            raise ValueError(
+            raise RuleError(
                 f"a phase counts at most {MBARRIER_MAX_ARRIVALS} arrivals and {MBARRIER_MAX_TRANSACTION_BYTES} bytes, got "
                 f"{self.arrivals} and {self.bytes} for @{self.name}: use smaller stages"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.ir.rule import RuleError
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
@@ -43,7 +44,7 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
     if offset > target.shared_bytes(ctas):
         stages = rings[0].stages.value.data
         beside = "a CTA" if ctas == 1 else f"each of {ctas} CTAs"
-        raise ValueError(
+        raise RuleError(
             f"{beside} on an SM of {target.name} has {target.shared_bytes(ctas)} bytes of shared memory, got a schedule that needs "
             f"{offset} for {stages} stages: use fewer stages or a smaller tile"
         )
@@ -88,7 +89,7 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
 def _check_exchange(kernel: ops.KernelOp, rings: list[ops.RingOp]) -> None:
     room, needed = sum(ring.stages.value.data * ring.bytes.value.data for ring in rings), kernel.exchanged_bytes
     if needed > room:
-        raise ValueError(
+        raise RuleError(
             f"a pair exchanges {needed} bytes of sums through its stages, got stages of {room} bytes: use more stages or a smaller tile"
         )
 

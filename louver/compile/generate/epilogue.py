@@ -27,6 +27,7 @@ from louver.ir.product import (
     ProductNest,
     walk,
 )
+from louver.ir.rule import RuleError
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType, SizeType
 from louver.ir.tile.elements import element_attribute
@@ -89,7 +90,7 @@ class _Builder:
             case Constant(value, element):
                 type_ = _computed(element)
                 if not isinstance(type_, AnyFloat):
-                    raise ValueError(f"constants of an epilogue are floating-point numbers, got {element}")
+                    raise RuleError(f"constants of an epilogue are floating-point numbers, got {element}")
                 return arith.ConstantOp(FloatAttr(value, type_)).result
             case LoadScalar(argument, element):
                 return ScalarOp(operands=[self._pointer(argument)], result_types=[_computed(element)]).result
@@ -117,7 +118,7 @@ class _Builder:
 
 def _computed(element: str) -> Attribute:
     if element not in COMPUTED:
-        raise ValueError(f"an epilogue computes in {', '.join(COMPUTED)}, got {element}")
+        raise RuleError(f"an epilogue computes in {', '.join(COMPUTED)}, got {element}")
     return element_attribute(element)
 
 
@@ -128,7 +129,7 @@ def _cast(value: SSAValue, to: Attribute) -> SSAValue:
     if isinstance(to, IntegerType) and isinstance(source, AnyFloat):
         return FPToSIOp(value, cast(Attribute, to)).result
     if not isinstance(to, AnyFloat) or not isinstance(source, AnyFloat | IntegerType):
-        raise ValueError(f"an epilogue casts to floating-point types, and from them to integers, got {source} to {to}")
+        raise RuleError(f"an epilogue casts to floating-point types, and from them to integers, got {source} to {to}")
     if isinstance(source, IntegerType):
         return SIToFPOp(value, to).result
     if to.bitwidth > source.bitwidth:

@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 from louver.compile.generate.generation import Generation
 from louver.compile.plan.schedule import Schedule
 from louver.compile.plan.turned import PART_BYTES, Turned
+from louver.ir.rule import RuleError
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, TurnOp
 from louver.ir.sched.types import PointerType, SizeType
@@ -24,9 +25,9 @@ from louver.isa.targets import WARPGROUP_THREADS
 def require_gatherable(schedule: Schedule) -> None:
     """Raises ValueError unless the schedule allows rows of the dense operand to be gathered."""
     if schedule.order.cluster > 1:
-        raise ValueError(f"gathered rows are no multicast, got cluster {schedule.order.cluster}: use cluster 1")
+        raise RuleError(f"gathered rows are no multicast, got cluster {schedule.order.cluster}: use cluster 1")
     if not schedule.roles.specialized:
-        raise ValueError("rows are gathered by a producer, got specialized False")
+        raise RuleError("rows are gathered by a producer, got specialized False")
 
 
 def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
@@ -36,7 +37,7 @@ def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
     """
     tile, pieces = plan.schedule.tile, plan.b.swizzle // CHUNK
     if not plan.nest.turns and tile.k * pieces < WARPGROUP_THREADS:
-        raise ValueError(
+        raise RuleError(
             f"{WARPGROUP_THREADS} threads gather {CHUNK} bytes each, got tile_k {tile.k} of {tile.n} columns, {tile.k * pieces} such pieces: "
             "use a longer step or a wider tile"
         )

@@ -25,6 +25,7 @@ from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import has_kernels, without_kernels
 from louver.ir.building import building
 from louver.ir.product import Batch, ProductNest, require_rows, unit_of
+from louver.ir.rule import RuleError
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
@@ -39,18 +40,18 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     computed once, as a sum over all of K, and operands are zero beyond K.
     """
     if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile.m, schedule.tile.n):
-        raise ValueError(
+        raise RuleError(
             "the schedule's tile must be the kernel's where an array selects the matrix of each tile, got "
             f"{nest.tile_m}×{nest.tile_n} and {schedule.tile.m}×{schedule.tile.n}"
         )
     require_rows(nest)
     selection = nest.a.selection
     if nest.a.pattern is not None and not has_kernels("products", nest.a.pattern, nest.a.element):
-        raise ValueError(without_kernels("products", nest.a.pattern, nest.a.element))
+        raise RuleError(without_kernels("products", nest.a.pattern, nest.a.element))
     unit = unit_of(nest.a.pattern, nest.a.element)
     steps = steps_of(nest.a.element, unit, lifted=selection.lifted)
     if schedule.tile.k not in steps:
-        raise ValueError(f"tile_k of {nest.a.element} is {' or '.join(map(str, steps))}, got {schedule.tile.k}")
+        raise RuleError(f"tile_k of {nest.a.element} is {' or '.join(map(str, steps))}, got {schedule.tile.k}")
     if selection.indexed:
         require_gatherable(schedule)
     lists = lists_of(nest.a.pattern, schedule)
@@ -60,14 +61,14 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     promoted, turned = nest.promoted is not None, nest.turns
     check_registers(schedule, nest.accumulator, target, promoted=promoted, lists=lists, unit=unit, turned=turned)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
-        raise ValueError(
+        raise RuleError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
             f"{schedule.tile.k}: promote less often, or use a smaller tile_k"
         )
     if unit == "fma":
         require_multiply_add(schedule)
     if unit == "fma" and schedule.pairs:
-        raise ValueError(
+        raise RuleError(
             "pairs exchange sums of warpgroup products, got products of f32 on CUDA cores: use work 'ranges'"
         )
     plan = Generation(
@@ -83,7 +84,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     )
     shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
     if plan.shared and shared % schedule.order.cluster:
-        raise ValueError(
+        raise RuleError(
             f"the dense tile cannot be shared by {schedule.order.cluster} CTAs: tile_n is {schedule.tile.n}"
         )
     kernel = _kernel(plan)

@@ -19,6 +19,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.building import building
+from louver.ir.rule import RuleError
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import ProxyFenceOp
 from louver.isa.wgmma import Wgmma
@@ -64,13 +65,11 @@ def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -
 def require_multiply_add(schedule: Schedule) -> None:
     """Raises ValueError unless CUDA cores support the schedule."""
     if schedule.ring.in_flight:
-        raise ValueError(
+        raise RuleError(
             f"a step on CUDA cores ends before the next begins, got in_flight {schedule.ring.in_flight}: use 0"
         )
     if schedule.store.way != "direct":
-        raise ValueError(
-            f"sums of CUDA cores are stored from registers, got store {schedule.store.way!r}: use 'direct'"
-        )
+        raise RuleError(f"sums of CUDA cores are stored from registers, got store {schedule.store.way!r}: use 'direct'")
 
 
 def _multiply_add(plan: Generation) -> None:

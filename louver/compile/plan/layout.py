@@ -16,6 +16,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.product import Selection, Unit
+from louver.ir.rule import RuleError
 from louver.isa.bulk import SwizzleBytes
 from louver.isa.metadata import LOAD_BYTES, columns_per_load
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
@@ -99,7 +100,7 @@ def dense_layout(
     size = element_type(element).bytes
     inner = min(schedule.tile.n, SPAN // size)
     if schedule.tile.n % inner or inner * size not in (32, 64, 128):
-        raise ValueError(
+        raise RuleError(
             f"an N-major dense tile of {element} is made of whole swizzle spans: tile_n must be {32 // size}, {64 // size} or a multiple "
             f"of {SPAN // size}, got {schedule.tile.n}"
         )
@@ -121,15 +122,15 @@ def require_picks(pattern: str | None, unit: Unit, schedule: Schedule) -> Patter
     """The pattern by which threads pick rows of a stage. Raises ValueError if they cannot pick rows."""
     way = schedule.ring.metadata
     if unit != "fma" or pattern is None or way != "stage":
-        raise ValueError(
+        raise RuleError(
             f"stages hold metadata of 2:4 operands, and rows to pick of f32, got {way!r} for {pattern}: use 'global'"
         )
     parsed = Pattern.parse(pattern)
     if parsed.length % PICKERS:
-        raise ValueError(f"{PICKERS} rows pick together, got windows of {parsed.length} rows: use metadata 'global'")
+        raise RuleError(f"{PICKERS} rows pick together, got windows of {parsed.length} rows: use metadata 'global'")
     rows = picked_rows(parsed, schedule.tile.k)
     if rows > TENSOR_MAP_MAX_BOX:
-        raise ValueError(
+        raise RuleError(
             f"a box has {TENSOR_MAP_MAX_BOX} rows of K at most, got {pattern}, of which {schedule.tile.k} columns come from {rows}: use metadata 'global'"
         )
     return parsed
@@ -202,16 +203,16 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
     size = element_type(element).bytes
     least = staged_columns(element, transposed=transposed, gated=gated)
     if least is None:
-        raise ValueError(f"gated products store {element} along their rows directly, got a bulk store")
+        raise RuleError(f"gated products store {element} along their rows directly, got a bulk store")
     stored = schedule.stored_columns
     if stored % least:
-        raise ValueError(
+        raise RuleError(
             f"bulk stores of {element} take tiles of a multiple of {least} columns, got {stored}: store directly"
         )
     columns = schedule.store.staging or (min(stored, STAGED_WORDS) if size == 4 else stored)
     common = math.gcd(stored, columns)
     if columns % least:
-        raise ValueError(
+        raise RuleError(
             f"{element} is staged in multiples of {least} columns, got staging {columns}: stage more at a time"
         )
     rows = BLOCK_ROWS // (2 if gated else 1)
@@ -245,5 +246,5 @@ def stageable(tile_n: int, element: str, *, transposed: bool, gated: bool = Fals
 
 def _span(size: int) -> SwizzleBytes:
     if size not in (32, 64, 128):
-        raise ValueError(f"a box's inner dimension must fill a swizzle span of 32, 64 or 128 bytes, got {size}")
+        raise RuleError(f"a box's inner dimension must fill a swizzle span of 32, 64 or 128 bytes, got {size}")
     return size

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
+from louver.ir.rule import RuleError
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target, target
 
@@ -58,11 +59,11 @@ class RegisterTiles:
         for name in ("tile_m", "tile_n", "tile_k", "warps", "k_multiple"):
             value = getattr(self, name)
             if type(value) is not int or value < 1 or value & (value - 1):
-                raise ValueError(f"{name} of register tiles is a power of two, got {value!r}")
+                raise RuleError(f"{name} of register tiles is a power of two, got {value!r}")
         if self.k_multiple > WIDEST_MULTIPLE:
-            raise ValueError(f"k_multiple is at most {WIDEST_MULTIPLE}, got {self.k_multiple}")
+            raise RuleError(f"k_multiple is at most {WIDEST_MULTIPLE}, got {self.k_multiple}")
         if type(self.aligned_output) is not bool:
-            raise ValueError(f"aligned_output is True or False, got {self.aligned_output!r}")
+            raise RuleError(f"aligned_output is True or False, got {self.aligned_output!r}")
 
     @property
     def half(self) -> RegisterTiles | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
+from louver.ir.rule import RuleError
 from louver.isa import fma_block
 from louver.isa.fma_block import FmaBlock
 from louver.isa.metadata import WORDS, columns_per_load
@@ -39,12 +40,12 @@ def steps_of(element: str, unit: Unit = "wgmma", *, lifted: bool = True) -> tupl
 def _positive(**values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
+            raise RuleError(f"{name} must be a positive integer, got {value!r}")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...], said: str) -> None:
     if type(value) is not type(allowed[0]) or value not in allowed:
-        raise ValueError(f"{name} is {said}, got {value!r}")
+        raise RuleError(f"{name} is {said}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,11 @@ class Tile:
     def __post_init__(self) -> None:
         _positive(tile_m=self.m, tile_n=self.n, tile_k=self.k)
         if self.m > 256:
-            raise ValueError(f"tile_m is at most 256 (a tensor map's box), got {self.m}")
+            raise RuleError(f"tile_m is at most 256 (a tensor map's box), got {self.m}")
         if self.n % 8 or self.n > 256:
-            raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.n}")
+            raise RuleError(f"tile_n is a multiple of 8, at most 256, got {self.n}")
         if self.k not in STEPS:
-            raise ValueError(f"tile_k is 16, 32, 64 or 128, got {self.k}")
+            raise RuleError(f"tile_k is 16, 32, 64 or 128, got {self.k}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Roles:
     def __post_init__(self) -> None:
         _one_of("consumers", self.consumers, (1, 2, 3, 4), "1 to 4 warpgroups")
         if type(self.specialized) is not bool:
-            raise ValueError(f"specialized is True or False, got {self.specialized!r}")
+            raise RuleError(f"specialized is True or False, got {self.specialized!r}")
 
     @property
     def threads(self) -> int:
@@ -118,7 +119,7 @@ class Ring:
         _one_of("in_flight", self.in_flight, (0, 1), "0 or 1 groups of products")
         _one_of("metadata", self.metadata, ("global", "stage", "barrier"), '"global", "stage" or "barrier"')
         if self.stages == 1 and self.in_flight:
-            raise ValueError(
+            raise RuleError(
                 "a ring needs 2 stages, or 1 with in_flight 0, so that nothing is left in flight, "
                 f"got 1 stage with in_flight {self.in_flight}"
             )
@@ -195,7 +196,7 @@ class Occupancy:
     def __post_init__(self) -> None:
         _one_of("resident", self.resident, (1, 2, 4), "1, 2 or 4 CTAs of an SM")
         if type(self.dependent) is not bool:
-            raise ValueError(f"dependent is True or False, got {self.dependent!r}")
+            raise RuleError(f"dependent is True or False, got {self.dependent!r}")
 
     @property
     def ctas(self) -> int:
@@ -239,30 +240,28 @@ class Schedule:
     def __post_init__(self) -> None:
         rows = 64 * self.roles.consumers
         if self.tile.m % rows:
-            raise ValueError(
+            raise RuleError(
                 f"each consumer warpgroup takes whole blocks of 64 rows: tile_m must be a multiple of "
                 f"64 × consumers = {rows}, got {self.tile.m}"
             )
         staging = self.store.staging
         if staging is not None and not 1 <= staging <= self.stored_columns:
             half = "half of " if self.pairs else ""
-            raise ValueError(
+            raise RuleError(
                 f"staging is 1 to {half}tile_n, {self.stored_columns}, got {staging}: give columns in this range, or None "
                 "for the default"
             )
         if not self.roles.specialized and (self.roles.consumers, self.ring.stages) != (1, 1):
-            raise ValueError(
+            raise RuleError(
                 "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
                 f"{self.roles.consumers} and {self.ring.stages}"
             )
         if not self.pairs:
             return
         if self.order.cluster > 1:
-            raise ValueError(f"a pair is a cluster for itself: work 'pairs' takes cluster 1, got {self.order.cluster}")
+            raise RuleError(f"a pair is a cluster for itself: work 'pairs' takes cluster 1, got {self.order.cluster}")
         if self.tile.n % 16:
-            raise ValueError(
-                f"each CTA of a pair stores whole 8 columns: tile_n is a multiple of 16, got {self.tile.n}"
-            )
+            raise RuleError(f"each CTA of a pair stores whole 8 columns: tile_n is a multiple of 16, got {self.tile.n}")
 
     @property
     def cuts(self) -> bool:
@@ -364,7 +363,7 @@ def check_registers(
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
-        raise ValueError(
+        raise RuleError(
             f"a thread of {schedule.roles.consumers} consumer warpgroups{beside} has {held} registers, got a tile of {schedule.tile.m}×"
             f"{schedule.tile.n} whose {kind} sums and the rest need {needed}: use a smaller tile"
         )
@@ -373,7 +372,7 @@ def check_registers(
         accumulator_registers(schedule, accumulator, promoted=False) // schedule.blocks + INSTRUCTION_REGISTERS
     )
     if unit == "wgmma" and instruction > entry:
-        raise ValueError(
+        raise RuleError(
             f"a CTA of {schedule.roles.threads} threads{beside} begins with {entry} registers a thread, got {schedule.tile.n} columns, whose "
             f"instruction needs {instruction}: use a narrower tile or fewer CTAs on an SM"
         )

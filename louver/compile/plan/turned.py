@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from louver.ir.rule import RuleError
 from louver.isa.swizzle import CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
 
@@ -41,7 +42,7 @@ class Turned:
 
     def __post_init__(self) -> None:
         if self.n % self.columns:
-            raise ValueError(
+            raise RuleError(
                 f"{WARPGROUP_THREADS} threads turn {ROWS} rows of {CHUNK} bytes each, {self.columns} columns of {self.k} rows, got tile_n "
                 f"{self.n}: use a multiple of {self.columns}"
             )

@@ -84,12 +84,13 @@ class TileSizes:
 
     def _shared(self, each: Dimension) -> Polynomial | None:
         """The size of a dimension that programs process in turn, each from its own tile on."""
-        for atom in each.first.atoms:
-            op = atom.owner if isinstance(atom, SSAValue) else None
-            if isinstance(op, GetProgramIdOp):
-                own = Polynomial.number(each.extent) * Polynomial.atom(cast(Hashable, atom))
-                return self.known.get(each.first - own) if each.first != own else None
-        return None
+        programs: list[Hashable] = [
+            atom for atom in each.first.atoms if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp)
+        ]
+        if len(programs) != 1:
+            return None
+        own = Polynomial.number(each.extent) * Polynomial.atom(programs[0])
+        return self.known.get(each.first - own) if each.first != own else None
 
     def require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
         """Make the launch check that a dimension without a mask is whole tiles. Rejects one that it cannot check."""

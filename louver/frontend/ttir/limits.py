@@ -8,6 +8,8 @@ import re
 from math import prod
 from typing import Final
 
+from louver.ir.rule import RuleError
+
 MAX_TEXT: Final = 4 << 20
 """Characters of a text, with its locations."""
 
@@ -33,7 +35,7 @@ _TILE = re.compile(r"(?:tensor|tensordesc|memref|vector)<((?:\d+x)+)")
 def check_size(text: str) -> None:
     """Raises ValueError for a text with too many characters."""
     if len(text) > MAX_TEXT:
-        raise ValueError(
+        raise RuleError(
             f"the text of a kernel has at most {MAX_TEXT:,} characters, got {len(text):,}: make loops of what it repeats"
         )
 
@@ -47,11 +49,11 @@ def check_shape(text: str) -> None:
         if found[0] == '"':
             # The parser's pattern of a quoted text takes exponential time without its end.
             line = text.count("\n", 0, found.start()) + 1
-            raise ValueError(f"a quoted text ends in its line, got none that ends in line {line}: close it")
+            raise RuleError(f"a quoted text ends in its line, got none that ends in line {line}: close it")
         depth += found[0] in "([{<"
         depth -= found[0] in ")]}>"
         if depth > MAX_DEPTH:
-            raise ValueError(
+            raise RuleError(
                 f"brackets of a kernel's text are nested at most {MAX_DEPTH} deep, got more in line "
                 f"{text.count(chr(10), 0, found.start()) + 1}: make a function of the inner part"
             )
@@ -60,6 +62,6 @@ def check_shape(text: str) -> None:
         if prod(sizes) > MAX_ELEMENTS:
             line = text.count("\n", 0, found.start()) + 1
             shape = "×".join(size[:24] for size in found[1][:-1].split("x"))
-            raise ValueError(
+            raise RuleError(
                 f"a tile has at most {MAX_ELEMENTS:,} elements, got {shape[:80]} in line {line}: take smaller tiles in a loop"
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from louver.frontend.ttir.limits import MAX_PLACES
+from louver.ir.rule import RuleError
 
 Frame: TypeAlias = tuple[str, int, int]
 """A place in a source file: path, line and column."""
@@ -61,7 +62,7 @@ def _closing(line: str, start: int) -> int:
         depth += {"(": 1, ")": -1}.get(found[0], 0)
         if depth == 0:
             return start + found.start()
-    raise ValueError(f"a location ends with a parenthesis, got {line[start:][:200]!r}")
+    raise RuleError(f"a location ends with a parenthesis, got {line[start:][:200]!r}")
 
 
 def _inner(frame: Frame | None, around: Frame | None) -> Frame | None:
@@ -89,9 +90,9 @@ class _Places:
 
     def named(self, name: str) -> Frame | None:
         if name not in self.aliases:
-            raise ValueError(f"a location's name is defined in the same text, got {name}")
+            raise RuleError(f"a location's name is defined in the same text, got {name}")
         if name in self.open:
-            raise ValueError(f"a location names others, got {' in '.join([*self.open, name][-4:])}, which names itself")
+            raise RuleError(f"a location names others, got {' in '.join([*self.open, name][-4:])}, which names itself")
         self.open.append(name)
         found = self.of(self.aliases[name])
         self.open.pop()
@@ -110,7 +111,7 @@ class _Reader:
         """The innermost place of the user's, else of Triton's."""
         places = self.places
         if places.depth == MAX_PLACES:
-            raise ValueError(f"locations are within each other at most {MAX_PLACES} deep, got more: leave them out")
+            raise RuleError(f"locations are within each other at most {MAX_PLACES} deep, got more: leave them out")
         places.depth += 1
         found = self._frame()
         places.depth -= 1
@@ -135,7 +136,7 @@ class _Reader:
             case "fused":
                 return self._fused()
             case _:
-                raise ValueError(f"a location is a file, a name, callsite, fused or unknown, got {self._shown}")
+                raise RuleError(f"a location is a file, a name, callsite, fused or unknown, got {self._shown}")
 
     def _named(self, name: str) -> Frame | None:
         """`"file":line:column`, `"file":line:column to :line:column`, or `"name"(location)`."""
@@ -156,7 +157,7 @@ class _Reader:
     def _number(self) -> int:
         token = self._next()
         if not token.isascii() or not token.isdigit() or len(token) > 9:
-            raise ValueError(f"a line and a column are numbers of at most 9 digits, got {token[:40]!r}")
+            raise RuleError(f"a line and a column are numbers of at most 9 digits, got {token[:40]!r}")
         return int(token)
 
     def _fused(self) -> Frame | None:
@@ -181,7 +182,7 @@ class _Reader:
     def _next(self) -> str:
         found = _TOKEN.match(self.text, self.position)
         if found is None or not found[1]:
-            raise ValueError(f"a location ended early or has a character that MLIR does not print, got {self._shown}")
+            raise RuleError(f"a location ended early or has a character that MLIR does not print, got {self._shown}")
         self.position = found.end()
         return found[1]
 
@@ -193,4 +194,4 @@ class _Reader:
 
     def _expect(self, token: str) -> None:
         if not self._skip(token):
-            raise ValueError(f"expected {token!r} in a location, got {self._shown} at {self.position}")
+            raise RuleError(f"expected {token!r} in a location, got {self._shown} at {self.position}")

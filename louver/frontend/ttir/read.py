@@ -16,6 +16,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.ttir.batches import split_batches
 from louver.frontend.ttir.calls import inline_calls
+from louver.frontend.ttir.ends import check_ends
 from louver.frontend.ttir.limits import MAX_CHAIN, MAX_OPERATIONS, check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.returns import nest_returns
@@ -23,6 +24,7 @@ from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.computed import LENGTH, TRANSPOSED
 from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, together, unsupported
+from louver.ir.rule import RuleError
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 
@@ -144,6 +146,7 @@ def read_ttir(
     spell(module)
     split_batches(function)
     _verify(module)
+    check_ends(function)
     if names is not None:
         _name_arguments(function, names)
     _name_descriptors(function)
@@ -192,7 +195,7 @@ def _refused(line: str, rule: str, advice: str = "") -> UnsupportedKernelError:
 def _kernel(module: ModuleOp) -> FuncOp:
     kernels = [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
     if len(kernels) != 1:
-        raise ValueError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
+        raise RuleError(f"a module holds one kernel, got {len(kernels)}: compile one kernel at a time")
     for op in module.body.ops:
         if not isinstance(op, FuncOp):
             raise unsupported("operations are in a function", op, "put it in the kernel, or leave it out")
@@ -210,14 +213,14 @@ def _groups(function: FuncOp) -> list[list[int]]:
         groups.append(list(range(index, index + count)))
         index += count
     if index != len(types):
-        raise ValueError("a descriptor argument is followed by its sizes and strides, got too few arguments")
+        raise RuleError("a descriptor argument is followed by its sizes and strides, got too few arguments")
     return groups
 
 
 def _name_arguments(function: FuncOp, names: Sequence[str]) -> None:
     groups = _groups(function)
     if len(groups) != len(names):
-        raise ValueError(f"names are given for each of {len(groups)} arguments, got {len(names)}: {', '.join(names)}")
+        raise RuleError(f"names are given for each of {len(groups)} arguments, got {len(names)}: {', '.join(names)}")
     function.name_arguments({group[0]: name for group, name in zip(groups, names, strict=True)})
 
 
@@ -237,7 +240,7 @@ def _mark(function: FuncOp, sparse: Mapping[str, str]) -> None:
     marks = function.argument_attributes
     for name, pattern in sparse.items():
         if name not in known:
-            raise ValueError(f"a sparse argument is one of {', '.join(known)}, got {name!r}")
+            raise RuleError(f"a sparse argument is one of {', '.join(known)}, got {name!r}")
         marks[known.index(name)][sparse_mark(pattern)] = IntegerAttr(sparse_axis(pattern), 32)
     function.argument_attributes = marks
 

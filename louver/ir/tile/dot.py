@@ -26,6 +26,7 @@ from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.refusal import unsupported
+from louver.ir.rule import RuleError
 from louver.ir.tile.elements import ACCUMULATORS, element_name
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding, MmaAttr
 from louver.ir.tile.metadata import divides, metadata_shape
@@ -290,7 +291,7 @@ def _verify_elements(a: AnyTensor, b: AnyTensor, d: AnyTensor) -> None:
     try:
         operands = (element_name(a.element_type), element_name(b.element_type))
         accumulator = element_name(d.element_type)
-    except ValueError as error:
+    except RuleError as error:
         raise VerifyException(str(error)) from None
     allowed = ACCUMULATORS.get(operands)
     if allowed is None:

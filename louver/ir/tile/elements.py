@@ -5,6 +5,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import Float8E4M3FNType, Float8E5M2Type, IntegerType, Signedness, bf16, f16, f32, i8, i32
 from xdsl.ir import Attribute
 
+from louver.ir.rule import RuleError
+
 ELEMENTS: dict[str, Attribute] = {
     "f16": f16,
     "bf16": bf16,
@@ -36,12 +38,12 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
 def element_attribute(name: str) -> Attribute:
     """The MLIR type of an element type. Raises ValueError for a name that tile IR does not have."""
     if name not in ELEMENTS:
-        raise ValueError(f"an element type of tile IR is one of {', '.join(ELEMENTS)}, got {name!r}")
+        raise RuleError(f"an element type of tile IR is one of {', '.join(ELEMENTS)}, got {name!r}")
     return ELEMENTS[name]
 
 
 def element_name(type_: Attribute) -> str:
     """The name of an MLIR element type in Louver. Raises ValueError for a type that products do not support."""
     if type_ not in _NAMES:
-        raise ValueError(f"an element type of tile IR is one of {', '.join(map(str, _NAMES))}, got {type_}")
+        raise RuleError(f"an element type of tile IR is one of {', '.join(map(str, _NAMES))}, got {type_}")
     return _NAMES[type_]

@@ -27,6 +27,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from louver.ir.rule import RuleError
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.ir.tile.metadata import WORD_ENTRIES
 from louver.isa.fragments import ROWS as WARPGROUP_ROWS
@@ -297,7 +298,7 @@ class MmaAttr(Encoding):
         shape: the shape of the tile. If `transposed`, the tile is the transpose of the product.
         """
         if len(shape) != 2:
-            raise ValueError(f"an encoding of products is for matrices, got a tile of {list(shape)}")
+            raise RuleError(f"an encoding of products is for matrices, got a tile of {list(shape)}")
         if not self.transposed.data:
             return Layout.within(shape, register, lane, warp)
         return Layout.within((shape[1], shape[0]), register, lane, warp).permuted((1, 0))

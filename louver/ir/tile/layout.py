@@ -18,6 +18,8 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
+from louver.ir.rule import RuleError
+
 Vector: TypeAlias = tuple[int, ...]
 """A place in a tile, or a step between places, in elements along each dimension."""
 
@@ -42,21 +44,21 @@ class Layout:
 
     def __post_init__(self) -> None:
         if any(size < 1 or size & (size - 1) for size in self.shape):
-            raise ValueError(f"the sizes of a tile are powers of two, got {list(self.shape)}")
+            raise RuleError(f"the sizes of a tile are powers of two, got {list(self.shape)}")
         if len(self.lane) != LANE_BITS:
-            raise ValueError(f"a lane's number has {LANE_BITS} bits, got {len(self.lane)} steps")
+            raise RuleError(f"a lane's number has {LANE_BITS} bits, got {len(self.lane)} steps")
         moving = [step for step in self._steps if any(step)]
         if any(len(step) != len(self.shape) or sum(map(bool, step)) > 1 for step in self._steps):
-            raise ValueError(f"a step is along one dimension of {len(self.shape)}, got {list(self._steps)}")
+            raise RuleError(f"a step is along one dimension of {len(self.shape)}, got {list(self._steps)}")
         if sum(any(step) for step in self.register) != len(self.register):
-            raise ValueError(f"each register of a thread holds another element, got the steps {list(self.register)}")
+            raise RuleError(f"each register of a thread holds another element, got the steps {list(self.register)}")
         wanted = {
             tuple(1 << bit if dimension == axis else 0 for axis in range(len(self.shape)))
             for dimension, size in enumerate(self.shape)
             for bit in range(size.bit_length() - 1)
         }
         if len(set(moving)) != len(moving) or set(moving) != wanted:
-            raise ValueError(f"the steps reach each element of {list(self.shape)} once, got {moving}")
+            raise RuleError(f"the steps reach each element of {list(self.shape)} once, got {moving}")
 
     @classmethod
     def within(

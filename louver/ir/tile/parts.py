@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from louver.ir.rule import RuleError
 from louver.ir.tile.layout import Layout, Steps, Vector
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES
 from louver.isa.metadata import CODE_BITS, ENTRY_CODES, GROUPS, MAPS, MetadataMap
@@ -97,7 +98,7 @@ class Parts:
 
     def _check(self, layout: Layout, together: int) -> None:
         if any(0 < self._split(step)[1] < together for step in layout.thread):
-            raise ValueError(f"a thread has {together} neighbours along K, got {list(layout.thread)}")
+            raise RuleError(f"a thread has {together} neighbours along K, got {list(layout.thread)}")
 
     def _halved(self, shape: Vector) -> Vector:
         row, column = self._split(shape)

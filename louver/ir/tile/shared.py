@@ -15,6 +15,7 @@ from typing import cast
 from xdsl.irdl import irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
 
+from louver.ir.rule import RuleError
 from louver.ir.tile.encodings import Encoding, Integers, integers, numbers_of
 from louver.ir.tile.layout import Vector
 from louver.isa.bulk import SwizzleBytes
@@ -62,7 +63,7 @@ class SharedLayout:
 
     def __post_init__(self) -> None:
         if self.row_bytes < CHUNK:
-            raise ValueError(f"rows in shared memory have {CHUNK} bytes at least, got {self.row_bytes}")
+            raise RuleError(f"rows in shared memory have {CHUNK} bytes at least, got {self.row_bytes}")
 
     @property
     def rows(self) -> int:

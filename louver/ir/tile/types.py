@@ -27,6 +27,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.pattern import KERNELS, Pattern, kind_of
+from louver.ir.rule import RuleError
 from louver.ir.tile.elements import ELEMENTS
 from louver.ir.tile.encodings import Encoding
 
@@ -135,7 +136,7 @@ class SparseAttr(ParametrizedAttribute):
         if vector_format(pattern) is not None:
             return cls(StringAttr(pattern))
         known = ", ".join(format_.pattern for format_ in FORMATS.values())
-        raise ValueError(f"the patterns with an encoding are {known} and vectors N:M@L, got {pattern!r}")
+        raise RuleError(f"the patterns with an encoding are {known} and vectors N:M@L, got {pattern!r}")
 
     @property
     def format(self) -> SparseFormat:

@@ -8,7 +8,8 @@ import pytest
 from xdsl.dialects.builtin import StringAttr
 
 from louver.compile.compiled import CompiledProduct
-from louver.compile.passes import Dump, names
+from louver.compile.dump import Dump
+from louver.compile.passes import names
 from louver.compile.pipeline import PRODUCT, TILES, Choice, Readings, compile_kernel, compile_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import i32, i64
 from xdsl.rewriter import Rewriter
-from xdsl.utils.exceptions import VerifyException
 
 from louver.compile import pipeline
 from louver.compile.canonical import canonicalize
-from louver.compile.passes import COPY, Dump, First, Pass, State, Way, attempt, names, passes_of, run_passes
+from louver.compile.defect import DefectError
+from louver.compile.dump import Dump
+from louver.compile.passes import COPY, First, Pass, State, Way, attempt, names, passes_of, run_passes
 from louver.ir.context import parse_ir
 from louver.ir.refusal import Refusal, UnsupportedKernelError
+from louver.ir.rule import RuleError
 from support.golden import ROOT
 from support.pass_golden import PASSES as PASSES_OF_MODULES
 
@@ -41,7 +44,7 @@ MENDS: Pass[State] = Pass("mends", _mend)
 
 
 def test_what_passes_leave_is_verified() -> None:
-    with pytest.raises(VerifyException):
+    with pytest.raises(DefectError):
         run_passes((COPY, BREAKS), State(parse_ir(TEXT)))
 
 
@@ -49,16 +52,17 @@ def test_what_passes_only_read_is_not_verified_again() -> None:
     state = State(parse_ir(TEXT))
     _widen(state)
     run_passes((Pass("reads", lambda state: str(state.module)),), state)
-    with pytest.raises(VerifyException):
+    with pytest.raises(DefectError):
         run_passes((Pass("reads", lambda state: str(state.module)), Pass("rewrites", lambda _: None)), state)
 
 
 def test_while_dumping_the_pass_that_breaks_a_module_is_found(tmp_path: Path) -> None:
     passes = (COPY, BREAKS, MENDS)
     run_passes(passes, State(parse_ir(TEXT)))
-    with pytest.raises(VerifyException):
+    with pytest.raises(DefectError):
         run_passes(passes, State(parse_ir(TEXT), watch=Dump(tmp_path, names(passes))))
-    assert [each.name for each in tmp_path.iterdir()] == ["00-tile-ir.mlir"]
+    files = sorted(each.name for each in tmp_path.iterdir())
+    assert files == ["00-tile-ir.mlir", "breaks.mlir", "error.txt", "kernel.mlir"]
 
 
 def test_the_given_module_stays() -> None:
@@ -170,3 +174,66 @@ def test_each_canonical_pass_has_a_test_and_a_golden_file_of_its_name(name: str)
 def test_each_file_of_the_canonical_passes_has_the_name_of_its_pass() -> None:
     files = {path.stem.replace("_", "-") for path in Path(canonicalize.__file__).parent.glob("[a-z]*.py")}
     assert files - {"canonicalize"} <= PASSES_OF_MODULES.keys()
+
+
+def _raises(error: Exception) -> Pass[State]:
+    def run(state: State) -> None:
+        _widen(state)
+        raise error
+
+    return Pass("raises", run)
+
+
+def _reached(_: State) -> None:
+    raise AssertionError("the next way was tried")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("shapes differ"), KeyError("x"), AssertionError(), RecursionError("deep")]
+)
+def test_an_error_that_is_no_rule_is_a_defect_that_names_pass_and_kernel(error: Exception) -> None:
+    ways = First((Way((COPY, _raises(error))), Way((Pass("next", _reached),))))
+    with pytest.raises(
+        DefectError, match=r"pass raises failed on the kernel k.*please report it with the folder"
+    ) as caught:
+        run_passes(ways, State(parse_ir(TEXT)))
+    found = caught.value
+    assert not isinstance(found, ValueError) and found.__cause__ is error
+    assert found.folder is not None
+    try:
+        assert (found.folder / "kernel.mlir").read_text() == f"{parse_ir(TEXT)}\n"
+        assert "i64" in (found.folder / "raises.mlir").read_text()
+        assert type(error).__name__ in (found.folder / "error.txt").read_text()
+    finally:
+        shutil.rmtree(found.folder)
+
+
+def test_a_defect_at_the_beginning_of_a_way_names_the_pass_that_would_follow(tmp_path: Path) -> None:
+    def begin(_: State) -> None:
+        raise TypeError
+
+    state = State(parse_ir(TEXT), watch=Dump(tmp_path, ("tile-ir",)))
+    with pytest.raises(DefectError) as caught:
+        run_passes(First((Way((COPY,), begin),)), state)
+    assert (caught.value.step, caught.value.folder) == ("before-tile-ir", tmp_path)
+
+
+def test_a_defect_without_a_place_for_its_folder_is_told_without(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    state = State(parse_ir(TEXT), watch=Dump(tmp_path / "file", ("raises",)))
+    with pytest.raises(DefectError, match="please report it$") as caught:
+        run_passes((_raises(OSError()),), state)
+    assert caught.value.folder is None
+
+
+def test_only_a_rule_refuses_so_that_the_next_way_is_tried() -> None:
+    ways = First((Way((COPY, _raises(RuleError("an even number, got 3")))), Way((COPY,))))
+    assert [each.rule for each in run_passes(ways, State(parse_ir(TEXT))).refusals] == ["an even number, got 3"]
+
+
+def test_errors_of_triton_and_of_the_machine_stay_as_they_are() -> None:
+    triton = type("CompilationError", (ValueError,), {"__module__": "triton.compiler.errors"})
+    for error in (triton("at 3:4"), MemoryError(), ImportError("no triton")):
+        with pytest.raises(type(error)) as caught:
+            run_passes((_raises(error),), State(parse_ir(TEXT)))
+        assert caught.value is error

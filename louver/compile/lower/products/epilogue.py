@@ -22,6 +22,7 @@ from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.comparisons import CmpfOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
 from louver.ir.refusal import source_location
+from louver.ir.rule import RuleError
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType
@@ -71,7 +72,7 @@ def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
             return k.low_half(value)
         case _:
             held = "integers" if integer else "floating-point values"
-            raise ValueError(f"{held} are not stored as {element}: store f32, f16 or bf16, or cast to it first")
+            raise RuleError(f"{held} are not stored as {element}: store f32, f16 or bf16, or cast to it first")
 
 
 def stored_pair(low: Lowering, first: Reg, second: Reg, element: Half) -> Reg:
@@ -87,7 +88,7 @@ def half(element: str) -> Half:
         case "f16" | "bf16":
             return element
         case _:
-            raise ValueError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
+            raise RuleError(f"an epilogue reads and writes f32, f16 and bf16, got {element}")
 
 
 LANE_BITS = LANES.bit_length() - 1

@@ -65,7 +65,7 @@ def place_shared(function: tt.FuncOp, target: Target) -> Rooms:
                 each.what,
                 "choose smaller blocks",
             )
-    reused = frozenset(
+    reused = dict.fromkeys(
         each.what
         for each, start in placed
         for other, at in placed
@@ -75,8 +75,8 @@ def place_shared(function: tt.FuncOp, target: Target) -> Rooms:
         and at < start + each.bytes
     )
     size = max((start + each.bytes for each, start in placed), default=0)
-    multiplied = frozenset(tile for name, tiles in walk.tiles.items() if _is_multiplied(name) for tile in tiles)
-    return Rooms(staged, exchanges, walk.tiles, reused, multiplied, size)
+    multiplied = dict.fromkeys(tile for name, tiles in walk.tiles.items() if _is_multiplied(name) for tile in tiles)
+    return Rooms(staged, exchanges, walk.tiles, reused.keys(), multiplied.keys(), size)
 
 
 def shared_peak(function: tt.FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
@@ -126,12 +126,12 @@ class _Walk:
     def _last(self, tile: SSAValue) -> int:
         """The number of the last operation that needs a tile, by any of its names."""
         home, last = tile.owner.parent_block() if isinstance(tile.owner, Operation) else None, 0
-        pending, seen = [tile], {tile}
+        pending, seen = [tile], {tile: None}
         while pending:
             for use in pending.pop().uses:
                 last = max(last, self._end(use.operation, home))
                 names = [name for name in _names(use.operation, use.index) if name not in seen]
-                seen.update(names)
+                seen |= dict.fromkeys(names)
                 pending += names
         for name in seen:
             self.tiles.setdefault(name, []).append(tile)

@@ -13,7 +13,7 @@ A tile is a list of registers in the order of its layout, one for each element. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
@@ -80,8 +80,8 @@ class Rooms:
     staged: Mapping[SSAValue, int]
     exchanges: Mapping[Operation, int]
     tiles: Mapping[SSAValue, Sequence[SSAValue]]
-    reused: frozenset[SSAValue]
-    multiplied: frozenset[SSAValue]
+    reused: KeysView[SSAValue]
+    multiplied: KeysView[SSAValue]
     bytes: int
 
 

@@ -33,6 +33,7 @@ from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir import tile as tt
+from louver.ir.rule import RuleError
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.parts import KEPT
@@ -254,7 +255,7 @@ class Natures:
         layout = encoding.layout(tensor_of(op.result).get_shape())
         try:
             op.parts.dense(layout) if isinstance(op, tt.CompressOp) else op.parts.values(layout)
-        except ValueError:
+        except RuleError:
             return _whole_entries(op, self.warps)
         return encoding
 
@@ -411,6 +412,6 @@ def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:
 def _fits(encoding: Encoding, shape: Sequence[int]) -> bool:
     try:
         encoding.layout(shape)
-    except ValueError:
+    except RuleError:
         return False
     return True

@@ -16,6 +16,7 @@ from louver.analysis.passages import came_from, passages
 from louver.compile.plan.encode.anchors import Anchor, Natures, is_tile
 from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
+from louver.ir.rule import RuleError
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import element_bits, tensor_of
@@ -178,5 +179,5 @@ def _layout(op: Operation, value: SSAValue, encoding: Encoding) -> Layout:
     shape = tensor_of(value).get_shape()
     try:
         return encoding.layout(shape)
-    except ValueError as error:
+    except RuleError as error:
         raise unsupported(str(error), op) from None

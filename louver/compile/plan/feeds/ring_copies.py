@@ -23,6 +23,7 @@ Input and output are valid tile IR with encodings (after assign-encodings).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -180,35 +181,35 @@ class _Shares:
         """
         kept = list[_Wish]()
         for wish in wishes:
-            if self._fits([*kept, wish], [2] * (len(kept) + 1), self.rooms[-1]):
+            if self._demand([*kept, wish])([2] * (len(kept) + 1)) <= self.rooms[-1]:
                 kept.append(wish)
-        counts = [2] * len(kept)
-        room = next(room for room in self.rooms if self._fits(kept, counts, room))
+        counts, demand = [2] * len(kept), self._demand(kept)
+        room = next(room for room in self.rooms if demand(counts) <= room)
         growing = set(range(len(kept)))
         while growing:
             index = min(growing, key=lambda each: (counts[each], each))
             counts[index] += 1
-            if counts[index] > self.most or not self._fits(kept, counts, room):
+            if counts[index] > self.most or demand(counts) > room:
                 counts[index] -= 1
                 growing.remove(index)
         found = {wish.loop: count for wish, count in zip(kept, counts, strict=True)}
         return [found.get(wish.loop, 0) for wish in wishes]
 
-    def _fits(self, wishes: Sequence[_Wish], counts: Sequence[int], room: int) -> bool:
-        """Whether rings with these numbers of slots fit beside everything else in their loops."""
+    def _demand(self, wishes: Sequence[_Wish]) -> Callable[[Sequence[int]], int]:
+        """The bytes that rings need for their numbers of slots, beside everything else in their loops."""
         copied: set[SSAValue | Operation] = {each.put.result for wish in wishes for each in wish.tiles}
-        # Barriers stay until the kernel ends.
-        free = room - BANK_LINE * len(wishes)
-        return all(
-            self.peak(wish.home, copied)
-            + sum(
-                count * other.bytes
-                for other, count in zip(wishes, counts, strict=True)
-                if other.home.is_ancestor(wish.home)
-            )
-            <= free
-            for wish in wishes
-        )
+        sizes = [wish.bytes for wish in wishes]
+        beside = [
+            (self.peak(wish.home, copied), [other.home.is_ancestor(wish.home) for other in wishes]) for wish in wishes
+        ]
+
+        def demand(counts: Sequence[int]) -> int:
+            slots = [count * size for count, size in zip(counts, sizes, strict=True)]
+            most = max((peak + sum(itertools.compress(slots, live)) for peak, live in beside), default=0)
+            # Barriers stay until the kernel ends.
+            return most + BANK_LINE * len(wishes)
+
+        return demand
 
 
 def goes_to_ring(loop: scf.ForOp, load: tt.LoadOp) -> bool:

@@ -22,16 +22,16 @@ def sink_conversions(module: ModuleOp) -> None:
     for loop in [op for op in module.walk() if isinstance(op, scf.ForOp | scf.WhileOp)]:
         block, late, op = loop.parent, set[Operation](), loop.prev_op
         assert block is not None
+        # Operations from here to the loop, which read what is computed here. All other readers follow the loop.
+        early: set[Operation | None] = {None, loop}
         while op is not None:
             users = [block.find_ancestor_op_in_block(use.operation) for result in op.results for use in result.uses]
-            if is_pure(op) and users and all(user in late or _follows(user, loop) for user in users):
+            if is_pure(op) and users and early.isdisjoint(users):
                 late.add(op)
+            else:
+                early.add(op)
             op = op.prev_op
         _sink(block, loop, late)
-
-
-def _follows(user: Operation | None, loop: Operation) -> bool:
-    return user is not None and user is not loop and not user.is_before_in_block(loop)
 
 
 def _sink(block: Block, loop: Operation, late: set[Operation]) -> None:

@@ -71,7 +71,7 @@ def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], 
 def taken(op: Operation) -> list[SSAValue]:
     """The values from outside that an operation and its regions use."""
     inside = set(op.walk())
-    return [value for each in inside for value in each.operands if value.owner not in inside]
+    return [value for each in op.walk() for value in each.operands if value.owner not in inside]
 
 
 def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
