@@ -21,6 +21,7 @@ from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.pattern import LIFTED_PATTERNS
 from louver.frontend.problem import Problem
 from louver.isa.instruction import LANES
+from louver.isa.mma import kind_of
 from louver.isa.targets import TARGETS, MmaFamily, Target
 
 TILES = (
@@ -167,7 +168,8 @@ def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | No
 
 def multiplies(target: Target, a: str, b: str) -> bool:
     """Whether one instruction of a target multiplies a sparse A of a type by a B of another one."""
-    return all(target.support(_FAMILY, multiplied_as(each)) == "native" for each in (a, b))
+    one, other = multiplied_as(a), multiplied_as(b)
+    return all(target.support(_FAMILY, each, kind_of(one, other)) == "native" for each in (one, other))
 
 
 def _cost(

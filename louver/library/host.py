@@ -59,11 +59,11 @@ def _say_once(reason: str, category: type[Warning] = UserWarning) -> None:
 def by_reference(asked: Request, out: Any) -> Any:
     """The product of host arrays by `louver.library.reference`, written to `out` if the caller gave one."""
     fused, linear = asked.fused, asked.kind == "linear"
-    x = asked.dense.to_numpy()
+    x = asked.dense.to_numpy().view(asked.dense.element.numpy)
     if as_tf32(asked.s):
         x = read_tf32(x)
     elif asked.s.dtype.numbers > 1:
-        x = unpack_pairs(x.view(asked.dense.element.numpy), axis=-1 if linear else -2)
+        x = unpack_pairs(x, axis=-1 if linear else -2)
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
     bias = reads.pop("bias", None)
     c = reads.pop("c", None)

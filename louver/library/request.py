@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, Literal
 
 from louver.formats.coverage import Operation, has_kernels, without_kernels
-from louver.formats.dtypes import PAIR_TYPES, ElementType, ElementTypeError, byte_of, element_type
+from louver.formats.dtypes import ElementType, ElementTypeError, element_type, read_beside
 from louver.formats.gated import GatedTensor
 from louver.formats.given import check_switch, shown
 from louver.formats.tensor import SparseTensor
@@ -184,18 +184,16 @@ _SIDES = {
 
 
 def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
-    """The dense operand. Beside a weight of pairs, an array of s8 holds pairs of s4, one of u8 pairs of u4. Raises TypeError
-    if `x` is not an array, ValueError if products do not take its element type with that of `s`.
+    """The dense operand, see `read_beside`. Raises TypeError if `x` is not an array, ValueError if products do not take its
+    element type with that of `s`.
     """
     name = "x" if kind == "linear" else "b"
     dense = named_view(name, x, [b for a, b in PRODUCTS if a == s.dtype.name])
-    pairs = {byte_of(each): each for each in PAIR_TYPES}
-    if s.dtype.numbers > 1 and dense.element.name in pairs:
-        dense = replace(dense, element=element_type(pairs[dense.element.name]))
+    dense = replace(dense, element=read_beside(dense.element, s.dtype))
     if (s.dtype.name, dense.element.name) not in PRODUCTS:
         raise ValueError(
-            f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
-            "so do 8-bit integers)"
+            f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (floats of up to 8 bits "
+            "mix, and so do 8-bit integers)"
         )
     check_place(s, dense.device, name)
     return dense

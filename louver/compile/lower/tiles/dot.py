@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -27,9 +27,10 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, word_columns
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import Fragment
-from louver.isa.mma import ACCUMULATORS, SHORT_ACCUMULATORS, Mma, legal_k
+from louver.isa.mma import Mma, kind_of, legal_k, pairs_of
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.move import Bitcast
+from louver.isa.narrow import SHIFTS
 from louver.ptx.module import Reg
 
 SHORT_OF = {"s8": "s4", "u8": "u4"}
@@ -85,8 +86,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
         if isinstance(element, Float16Type)
         else list(low.values[op.c])
     )
-    d = (ACCUMULATORS | SHORT_ACCUMULATORS)[names[0], names[1]][0]
-    product = _instruction(op, names, d, b.rows, sparse)
+    product = _instruction(op, names, b.rows, sparse)
     layout = low.layout(op.d)
     warps = numbers_of(encoding.warps_per_cta)
     rows = range(0, max(ROWS * warps[0], operand_rows(layout, transposed)), ROWS * warps[0])
@@ -124,9 +124,12 @@ def operand_rows(layout: Layout, transposed: bool) -> int:
     return layout.shape[1 if transposed else 0]
 
 
-def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) -> Mma:
-    """The instruction with the most columns of K that fits the tile."""
-    known = [Mma(names[0], names[1], d, each, sparse) for each in legal_k(names[0], sparse)]
+def _instruction(op: DotOp, names: Sequence[str], k: int, sparse: bool) -> Mma:
+    """The instruction with the most columns of K that fits the tile, and the widest sums."""
+    a, b = names
+    kind = kind_of(a, b)
+    d = pairs_of(kind)[a, b][0]
+    known = [Mma(a, b, d, each, sparse, kind=kind) for each in legal_k(a, sparse, kind)]
     fitting = [each for each in known if each.columns <= k]
     if not fitting:
         raise unsupported(
@@ -139,8 +142,7 @@ def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) 
 
 def _selected(product: Mma, k: int) -> Mma:
     """The instruction with the selector of the product that begins at column `k`."""
-    selector = k // product.columns % product.selectors
-    return Mma(product.a, product.b, product.d, product.k, product.sparse, selector)
+    return replace(product, selector=k // product.columns % product.selectors)
 
 
 def _multiply(
@@ -199,7 +201,8 @@ def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
     """Pack elements in one register, the first one in the lowest bits."""
     if name == "tf32":
         return low.emit(Bitcast("b32"), elements[0])
-    return pack_elements(low, elements, WORD // len(elements))
+    word = pack_elements(low, elements, WORD // len(elements))
+    return low.k.shl(word, SHIFTS[name]) if name in SHIFTS else word
 
 
 def metadata_word(
