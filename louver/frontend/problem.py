@@ -117,6 +117,11 @@ class Problem:
             object.__setattr__(self, "accumulate", "f32")
         biases = BIAS[self.sum]
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
+        if self.epilogue.scaled and ({self.a, self.b} - {*FP8_FP6_FP4} or self.batch is not None):
+            raise ValueError(
+                f"scales of blocks are for one product of {', '.join(FP8_FP6_FP4)}, got {self.a}×{self.b}"
+                f"{'' if self.batch is None else ' in a batch'}"
+            )
         if self.out == "s32" and self.epilogue.floating:
             raise ValueError("an epilogue computes in f32 and cannot store s32: store f32, f16 or s8")
         if self.b_layout == "n_major" and not self.gathers and self.b not in TRANSPOSABLE:

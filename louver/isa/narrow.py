@@ -101,6 +101,12 @@ KINDS: dict[str, Kind] = {
 """Kinds of sparse products of one warp. ptxas takes those of sm_120a for sm_121a too, not for the targets with f."""
 
 
+SCALED, SCALE, SCALED_COLUMNS = "mxf8f6f4", "ue8m0", 64
+"""The kind of products with scales that tensors have, the type of the scales, and dense columns of K of a scale: those
+of one product. Dense products of this kind have 32 columns, as blocks of OCP MX have.
+"""
+
+
 def scale_values(raw: NDArray[np.uint8], scale: str) -> NDArray[np.float64]:
     """Scales as numbers: "ue8m0" is 2^(x - 127), "ue4m3" an e4m3 without a sign. 255 and 127 are NaN."""
     if scale == "ue8m0":

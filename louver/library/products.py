@@ -69,7 +69,9 @@ def matmul(
     dense_bias, dense_scale: belong to the dense operand: [N] for b, the same for all entries of a batch; for x [M], or
         the shape of x's leading axes.
     c: has the shape of the output, and contiguous rows.
-    scale, dense_scale: factors of the operands' values: a number, one f32 on the device, or a vector of f32.
+    scale, dense_scale: factors of the operands' values: a number, one f32 on the device, or a vector of f32. Or both are
+        powers of two for blocks of 64 columns of K, for 2:4 of floats of up to 8 bits on sm_120a and sm_121a: bytes (u8) x
+        for 2^(x - 127), [M, K/64] and [N, K/64] rounded up, or the shape of x's leading axes and K/64.
     out_scale: a number, or one f32 on the device.
     alpha, beta: numbers, 1 by default. Numbers are passed by value, so a new number compiles nothing.
     activation: "relu"; "gelu", by the error function; "gelu_tanh", its approximation; "silu", x / (1 + exp(-x)). The

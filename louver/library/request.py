@@ -103,6 +103,10 @@ def request(
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
     fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
+    if fused.epilogue.scaled and accumulate not in ("auto", "f32", "fast"):
+        raise ValueError(
+            f'products with scales of blocks are summed in f32, got accumulate="{accumulate}": leave it out'
+        )
     outputs = PRODUCTS[s.dtype.name, dense.element.name]
     target = None if out is None else named_view("out", out, outputs)
     wanted = target.element if out_dtype is None and target is not None else out_dtype

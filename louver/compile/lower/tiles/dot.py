@@ -30,7 +30,7 @@ from louver.isa.fragments import Fragment
 from louver.isa.mma import Mma, kind_of, legal_k, pairs_of
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.move import Bitcast
-from louver.isa.narrow import SHIFTS
+from louver.isa.narrow import SCALE, SCALED, SCALED_COLUMNS, SHIFTS
 from louver.ptx.module import Reg
 
 SHORT_OF = {"s8": "s4", "u8": "u4"}
@@ -80,6 +80,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     a, b = operand(left), operand(right)
     sparse = op.metadata is not None
     metadata = None if op.metadata is None else operand(op.metadata)
+    scales = [operand(value) for value in op.scales]
     element = tensor_of(op.d).element_type
     sums = (
         [to_f32(low, each, element) for each in low.values[op.c]]
@@ -114,6 +115,9 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
             extra: tuple[Reg, ...] = ()
             if metadata is not None:
                 extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
+            extra += tuple(
+                each.at(first, k // SCALED_COLUMNS) for each, first in zip(scales, (row, column), strict=False)
+            )
             places = _sum_places(layout, transposed, row, column)
             _multiply(low, each, (left_of(row), right_of(column), extra), sums, places)
     return tuple(from_f32(low, each, element) for each in sums) if isinstance(element, Float16Type) else tuple(sums)
@@ -127,9 +131,9 @@ def operand_rows(layout: Layout, transposed: bool) -> int:
 def _instruction(op: DotOp, names: Sequence[str], k: int, sparse: bool) -> Mma:
     """The instruction with the most columns of K that fits the tile, and the widest sums."""
     a, b = names
-    kind = kind_of(a, b)
+    kind, scale = (SCALED, SCALE) if op.scales else (kind_of(a, b), "")
     d = pairs_of(kind)[a, b][0]
-    known = [Mma(a, b, d, each, sparse, kind=kind) for each in legal_k(a, sparse, kind)]
+    known = [Mma(a, b, d, each, sparse, kind=kind, scale=scale) for each in legal_k(a, sparse, kind)]
     fitting = [each for each in known if each.columns <= k]
     if not fitting:
         raise unsupported(
@@ -152,7 +156,7 @@ def _multiply(
     sums: list[Reg],
     at: Sequence[int],
 ) -> None:
-    """Add one product to the sums `at`, in new registers. operands: parts of A, parts of B, metadata."""
+    """Add one product to the sums `at`, in new registers. operands: parts of A, parts of B, metadata and scales."""
     a, b, extra = operands
     before = tuple(sums[place] for place in at)
     total = before if len(a) == 1 else (low.constant(0.0, "f32"),) * len(at)
