@@ -11,6 +11,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32, i64
 from xdsl.ir import Attribute, Block, SSAValue
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import PAIR_TYPES, byte_of
 from louver.frontend.build_epilogue import EpilogueBuilder, epilogue_arguments, half_size
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
@@ -18,7 +19,6 @@ from louver.frontend.tiled import TiledMatrix, named
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.building import building
-from louver.isa.narrow import SCALED_COLUMNS
 
 X, Y, Z = 0, 1, 2
 

@@ -101,10 +101,8 @@ KINDS: dict[str, Kind] = {
 """Kinds of sparse products of one warp. ptxas takes those of sm_120a for sm_121a too, not for the targets with f."""
 
 
-SCALED, SCALE, SCALED_COLUMNS = "mxf8f6f4", "ue8m0", 64
-"""The kind of products with scales that tensors have, the type of the scales, and dense columns of K of a scale: those
-of one product. Dense products of this kind have 32 columns, as blocks of OCP MX have.
-"""
+SCALED, SCALE = "mxf8f6f4", "ue8m0"
+"""The kind of products with scales that tensors have, and the type of the scales. One is for the columns of a product."""
 
 
 def scale_values(raw: NDArray[np.uint8], scale: str) -> NDArray[np.float64]:

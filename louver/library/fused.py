@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from louver.compile.signature import batch_pitch_name, pitch_name
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import ADDENDS, ROW_VECTORS, Activation, Epilogue
 from louver.frontend.problem import BIAS, Kind, accumulator_of
-from louver.isa.narrow import SCALED_COLUMNS
 from louver.isa.targets import FP8_FP6_FP4
 from louver.library.dense import Stored, named_view
 from louver.runtime.arrays import ArrayView

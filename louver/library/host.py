@@ -12,13 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.coverage import NoKernelWarning
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.pairs import unpack_pairs
 from louver.formats.tensor import SparseTensor, stored_elements
 from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of
-from louver.isa.narrow import SCALE, SCALED_COLUMNS, scale_values
+from louver.isa.narrow import SCALE, scale_values
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.isa.targets import TARGETS
 from louver.library import reference

@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, IntegerType
 from xdsl.ir import Operation
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.ir import tile as tt
 from louver.ir.interpret.arithmetic import Handler
 from louver.ir.interpret.fault import Fault
@@ -18,7 +19,7 @@ from louver.ir.interpret.values import Array, Memory, Pointers, Shaded, Value, V
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type
-from louver.isa.narrow import SCALE, SCALED_COLUMNS, scale_values
+from louver.isa.narrow import SCALE, scale_values
 from louver.isa.product_meaning import read_tf32
 
 NAN_PADDING = 2

@@ -27,12 +27,12 @@ from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_name
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding, MmaAttr
 from louver.ir.tile.metadata import divides, metadata_shape
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
-from louver.isa.narrow import SCALED_COLUMNS
 
 PARTS = {"tf32x3": 2, "ieee": 3}
 """Parts of 11 bits of an f32 operand, by the precision of the dot.

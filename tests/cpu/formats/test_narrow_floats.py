@@ -170,3 +170,42 @@ def test_weights_without_scales_of_blocks() -> None:
     batch = louver.compress(np.ones((2, 8, 64), ml_dtypes.float8_e4m3fn), "2:4", method="magnitude")
     with pytest.raises(ValueError, match="scales of blocks are for one product, got a batch"):
         louver.linear(x, batch, **ones)
+
+
+@pytest.mark.parametrize("name", [*TYPES, "e4m3", "e5m2"])
+@pytest.mark.parametrize("shape", [(3, 130), (2, 5, 64), (4, 0), (7,)])
+def test_blocks_are_quantized(rng: np.random.Generator, name: Any, shape: tuple[int, ...]) -> None:
+    w = rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 20, shape)
+    w[..., :3] = 0
+    values, factors = louver.quantize_blocks(w, name)
+    assert values.shape == shape and factors.shape == (*shape[:-1], -(-shape[-1] // 64)) and factors.dtype == np.uint8
+    numpy = element_type(name).numpy
+    most = float(ml_dtypes.finfo(numpy).max)
+    for row in np.ndindex(shape[:-1]):
+        for block, byte in enumerate(factors[row]):
+            columns = slice(64 * block, 64 * block + 64)
+            greatest = np.abs(w[row][columns]).max()
+            power = np.floor(np.log2(greatest)) - np.floor(np.log2(most)) if greatest else 0
+            assert byte == power + 127
+            expected = np.clip(w[row][columns] / 2.0**power, -most, most).astype(numpy)
+            np.testing.assert_array_equal(values[row][columns].view(np.uint8), expected.view(np.uint8))
+    assert (values[..., :3].astype(np.float32) == 0).all()
+
+
+def test_powers_end_with_the_bytes() -> None:
+    values, factors = louver.quantize_blocks([[2.0**-150] * 64 + [1e300] * 64], "e2m1")
+    assert factors.tolist() == [[0, 254]]
+    assert float(values[0, 0]) == 0 and float(values[0, -1]) == 6
+
+
+@pytest.mark.parametrize(
+    ("array", "dtype", "message"),
+    [
+        (np.float32(1), "e2m1", "along the last axis, got a scalar"),
+        ([1, np.inf], "e2m1", "got infinities or NaN"),
+        ([1, 2], "f16", "one of e4m3, e5m2, e2m1, e2m3, e3m2 .*got 'f16'"),
+    ],
+)
+def test_blocks_that_are_not_quantized(array: Any, dtype: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        louver.quantize_blocks(array, dtype)

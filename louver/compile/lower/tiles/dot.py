@@ -19,6 +19,7 @@ from louver.compile.lower.tiles.exact import part_pairs, parts_of, without_nan
 from louver.compile.lower.tiles.numbers import from_f32, to_f32
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import multiplied_as
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DotOp, MmaAttr, element_name
@@ -30,7 +31,7 @@ from louver.isa.fragments import Fragment
 from louver.isa.mma import Mma, kind_of, legal_k, pairs_of
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.move import Bitcast
-from louver.isa.narrow import SCALE, SCALED, SCALED_COLUMNS, SHIFTS
+from louver.isa.narrow import SCALE, SCALED, SHIFTS
 from louver.ptx.module import Reg
 
 SHORT_OF = {"s8": "s4", "u8": "u4"}
