@@ -71,7 +71,7 @@ class Epilogue:
     alpha: multiplies the sum by a number (the call's `alpha`, or a number as `scale` or `dense_scale`).
     scale, dense_scale: multiply the sum by an f32 on the device ("tensor"), or by one f32 for each sparse row [M]
         ("row") or each dense column [N] ("column"). Or both multiply blocks of K by powers of two ("blocks"): bytes, see
-        `louver.isa.narrow.SCALED_COLUMNS`. dense_bias, c: element types of an added vector [N], and of an
+        `louver.quantize_blocks`. dense_bias, c: element types of an added vector [N], and of an
         added array in the output's layout, which a number `beta` multiplies. activation: see `ACTIVATIONS`. gated: the
         rows are those of `louver.gated`; the output `activation(gate) · up` has half as many. out_scale: multiplies the
         output by a number or by an f32 on the device.
