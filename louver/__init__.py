@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.formats.blocks import quantize_blocks
     from louver.formats.check import check
     from louver.formats.compress import compress, compress_both, from_indices
     from louver.formats.file import load, save
@@ -53,6 +54,7 @@ __all__ = [
     "plan",
     "prepare",
     "prune",
+    "quantize_blocks",
     "save",
     "sparsify",
     "synchronize",
@@ -84,6 +86,7 @@ _HOMES = {
     "plan": "louver.library.plan",
     "prepare": "louver.measure.ready",
     "prune": "louver.formats.prune",
+    "quantize_blocks": "louver.formats.blocks",
     "save": "louver.formats.file",
     "sparsify": "louver.library.sparsify",
     "synchronize": "louver.runtime.violations",

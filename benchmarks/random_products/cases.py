@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import NARROW_FLOATS, PAIR_TYPES, element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, has_kernels, lifted_pattern
 from louver.frontend import problem
 from louver.ir.product import unit_of
@@ -16,8 +16,8 @@ from louver.isa.targets import TARGETS
 from louver.library.choose_tiles import multiplies
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
-PRODUCTS = {each: outs for each, outs in problem.PRODUCTS.items() if element_type(each[0]).numbers == 1}
-"""Outputs by operands, as the library's. PyTorch has no type for pairs of 4-bit integers."""
+PRODUCTS = {each: outs for each, outs in problem.PRODUCTS.items() if not {*each} & {*PAIR_TYPES, *NARROW_FLOATS}}
+"""Outputs by operands, as the library's. PyTorch has no type for pairs of 4-bit integers, and for floats below 8 bits."""
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
 LARGE = ((4096, 4096, 4096), (8192, 1000, 4096), (1000, 8192, 8192), (14336, 513, 2048), (300, 300, 65536))

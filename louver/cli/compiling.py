@@ -16,7 +16,7 @@ from louver.measure.report.table import shown
 if TYPE_CHECKING:
     from louver.cli.commands.kernel_levels import Source
 
-TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "s4x2", "u4x2")
+TYPES = ("f16", "bf16", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "s8", "u8", "s4x2", "u4x2")
 """Element types of both operands of compiled products."""
 
 IR_SUFFIXES = (".ttir", ".mlir")

@@ -27,7 +27,7 @@ VALUES_PER_COLUMN = 2
 class ProblemTiles:
     """A product of the library as register tiles.
 
-    nest: what it computes, with bytes in place of pairs of 4-bit integers.
+    nest: what it computes, with bytes in place of pairs of 4-bit integers, and without scales of blocks.
     tiles: the kernel. Its launch has a grid of one axis.
     """
 
@@ -46,7 +46,7 @@ class ProblemTiles:
         grid = Polynomial.parse(f"((M + {m - 1})/{m})*((N + {n - 1})/{n}){batch}")
         at_once = Polynomial.parse(f"{ctas}*sms" if ctas > 1 else "sms")
         signature = replace(tiles.signature, grid=grid, tile=(m, n), at_once=at_once)
-        bytes_ = replace(problem, a=byte_of(problem.a), b=byte_of(problem.b))
+        bytes_ = replace(problem, a=byte_of(problem.a), b=byte_of(problem.b), epilogue=problem.epilogue.after)
         nest = read_nest(build_tile_ir(bytes_, _tile(schedule)))
         return cls(schedule, nest, replace(tiles, signature=signature))
 

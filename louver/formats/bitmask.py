@@ -25,7 +25,7 @@ from louver.formats.tensor import SparseTensor
 PATTERN: Final = Pattern(2, 4)
 """The pattern of `sparse-24-bitmask`."""
 
-_SPARSE_DTYPES: Final = {element.numpy for element in ELEMENT_TYPES.values() if element.sparse and element.numbers == 1}
+_SPARSE_DTYPES: Final = {element.numpy for element in ELEMENT_TYPES.values() if element.sparse} & {*DTYPES.values()}
 
 Start = Callable[[Entry], bytes]
 """Reads the first bytes of an array."""
@@ -167,9 +167,7 @@ def _filled(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[Any]:
     return dense.view(values.dtype)
 
 
-_SPARSE_NAMES: Final = {
-    type_name(element.numpy) for element in ELEMENT_TYPES.values() if element.sparse and element.numbers == 1
-}
+_SPARSE_NAMES: Final = {*map(type_name, _SPARSE_DTYPES)}
 
 
 def check_undescribed(entries: Mapping[str, Entry], start: Start) -> None:

@@ -51,8 +51,8 @@ class ElementType:
     """An element type. `tf32` is stored as float32; the hardware reads its upper 19 bits. NumPy's float32 is `f32`.
 
     name: PTX's name without the dot (`f16`, `e4m3`…). numpy: the dtype that holds its bits. bits: size in memory.
-    floating: has a sign bit, and infinities or NaN. sparse: allowed in sparse tensors. numbers: 2 of a pair of 4-bit
-    integers (`louver.formats.pairs`), else 1.
+    floating: has a sign bit. sparse: allowed in sparse tensors. numbers: 2 of a pair of 4-bit integers
+    (`louver.formats.pairs`), else 1. unused: upper bits, which are 0. Floats with such bits have no infinity and no NaN.
     """
 
     name: str
@@ -61,6 +61,7 @@ class ElementType:
     floating: bool
     sparse: bool = True
     numbers: int = 1
+    unused: int = 0
 
     def __post_init__(self) -> None:
         if self.numpy.itemsize * 8 != self.bits:
@@ -71,6 +72,11 @@ class ElementType:
         return self.bits // 8
 
     @property
+    def width(self) -> int:
+        """Bits of an element without its unused ones."""
+        return self.bits - self.unused
+
+    @property
     def bits_dtype(self) -> np.dtype[Any]:
         """The unsigned integer dtype of the same size."""
         return np.dtype(f"u{self.bytes}")
@@ -78,19 +84,19 @@ class ElementType:
     @property
     def magnitude_mask(self) -> int:
         """A mask of all bits but the sign bit of a floating type."""
-        return (1 << (self.bits - self.floating)) - 1
+        return (1 << (self.width - self.floating)) - 1
 
     @property
     def largest_magnitude(self) -> int:
-        """The raw bits, without the sign, that stand for infinities and NaNs; for an integer type all bits."""
-        if not self.floating:
+        """The raw bits, without the sign, that stand for infinities and NaNs; all bits for a type without them."""
+        if not self.floating or self.unused:
             return self.magnitude_mask
         return int(np.array(np.inf, self.numpy).view(self.bits_dtype)) & self.magnitude_mask
 
     @property
     def negative_zero(self) -> int | None:
         """The raw bits of -0.0; None for integer types."""
-        return 1 << (self.bits - 1) if self.floating else None
+        return 1 << (self.width - 1) if self.floating else None
 
     def __str__(self) -> str:
         return self.name
@@ -103,6 +109,9 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
         ElementType("bf16", np.dtype(ml_dtypes.bfloat16), 16, True),
         ElementType("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), 8, True),
         ElementType("e5m2", np.dtype(ml_dtypes.float8_e5m2), 8, True),
+        ElementType("e2m1", np.dtype(ml_dtypes.float4_e2m1fn), 8, True, unused=4),
+        ElementType("e2m3", np.dtype(ml_dtypes.float6_e2m3fn), 8, True, unused=2),
+        ElementType("e3m2", np.dtype(ml_dtypes.float6_e3m2fn), 8, True, unused=2),
         ElementType("f32", np.dtype(np.float32), 32, True),
         ElementType("tf32", np.dtype(np.float32), 32, True),
         ElementType("s8", np.dtype(np.int8), 8, False),
@@ -119,6 +128,9 @@ SPARSE_TYPES: Final = tuple(name for name, element in ELEMENT_TYPES.items() if e
 PAIR_TYPES: Final = tuple(name for name, element in ELEMENT_TYPES.items() if element.numbers > 1)
 """Types whose elements are pairs of 4-bit integers. Tensor cores keep or drop both numbers of a pair."""
 
+NARROW_FLOATS: Final = tuple(name for name, element in ELEMENT_TYPES.items() if element.unused)
+"""Floats below 8 bits, one in the low bits of each byte: tensor cores read them beside 8-bit floats."""
+
 _LONGEST: Final = 60
 """Most characters of a text that names a type or that an error quotes."""
 
@@ -130,6 +142,9 @@ _OTHER_NAMES: Final[dict[str, str]] = {
     "f8_e4m3": "e4m3",
     "float8_e5m2": "e5m2",
     "f8_e5m2": "e5m2",
+    "float4_e2m1fn": "e2m1",
+    "float6_e2m3fn": "e2m3",
+    "float6_e3m2fn": "e3m2",
     "float32": "f32",
     "int8": "s8",
     "i8": "s8",
@@ -142,14 +157,9 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 
 
 _PACK: Final = "pack two of them in a byte with louver.pack_pairs"
-_FIRST: Final = (
-    "sm_120a is the first target that multiplies sparse arrays of it; Louver has its instructions (louver isa --target sm_120a), but no "
-    "tensors yet. Convert to e4m3"
-)
 _ADVICE: Final[dict[str, str]] = {
     **dict.fromkeys(("int4", "uint4", "s4", "u4"), _PACK),
-    **dict.fromkeys(("e2m1", "e2m3", "e3m2"), _FIRST),
-    **dict.fromkeys(("float4_e2m1fn", "float4_e2m1fn_x2", "float6_e2m3fn", "float6_e3m2fn"), _FIRST),
+    "float4_e2m1fn_x2": "give one number a byte, as ml_dtypes.float4_e2m1fn does",
 }
 """What to do with types that no tensor has."""
 
@@ -163,6 +173,15 @@ _BYTE_OF_PAIR: Final = {"s4x2": "s8", "u4x2": "u8"}
 def byte_of(name: str) -> str:
     """The element type as which kernels load and store data of the type `name`: a pair as one byte."""
     return _BYTE_OF_PAIR.get(name, name)
+
+
+def read_beside(dense: ElementType, weight: ElementType) -> ElementType:
+    """What bytes hold beside a weight of a type that most libraries lack: pairs of the sign of the bytes beside pairs,
+    and numbers of the weight's own type in u8 beside narrow floats. Other arrays are what they are.
+    """
+    if weight.numbers > 1:
+        return {ELEMENT_TYPES[byte_of(each)]: ELEMENT_TYPES[each] for each in PAIR_TYPES}.get(dense, dense)
+    return weight if weight.unused and dense.name == "u8" else dense
 
 
 class ElementTypeError(ValueError):
@@ -197,6 +216,15 @@ def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> El
 def raw_bits(array: NDArray[Any]) -> NDArray[Any]:
     """A view of the elements as unsigned integers of the same size and shape."""
     return array.view(element_type(array.dtype).bits_dtype)
+
+
+def check_unused(array: NDArray[Any], element: ElementType) -> None:
+    """Raises ValueError if an element's unused bits are set: products read all bits of a byte."""
+    if element.unused and (raw_bits(array) >> element.width).any():
+        raise ValueError(
+            f"a byte of {element} holds a number in its low {element.width} bits and zeros above, got other bits there: convert with "
+            f"astype({element.numpy}), which writes zeros"
+        )
 
 
 def _found(x: object) -> ElementType | None:

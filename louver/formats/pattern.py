@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from louver.formats.dtypes import PAIR_TYPES, element_type, integer
+from louver.formats.dtypes import NARROW_FLOATS, PAIR_TYPES, element_type, integer
 
 MAX_GROUP: Final = 256
 """Largest M, in elements or vectors: an index in a group fits in a byte."""
@@ -131,11 +131,12 @@ PatternKind: TypeAlias = Literal["2:4", "1:2", "N:M", "N:M@L", "V:N:M"]
 
 _EVERY: Final = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 _16_AND_8: Final = _EVERY[1:]
-_WITH_PAIRS: Final = (*_16_AND_8, *PAIR_TYPES)
+_WITH_NARROW: Final = (*_16_AND_8, *NARROW_FLOATS)
+_WITH_PAIRS: Final = (*_WITH_NARROW, *PAIR_TYPES)
 
 KERNELS: Final[dict[Operation, dict[PatternKind, tuple[str, ...]]]] = {
     "products": {"2:4": _WITH_PAIRS, "1:2": ("f32",), "N:M": _EVERY, "N:M@L": _EVERY, "V:N:M": _16_AND_8},
-    "gated products": {"2:4": _16_AND_8, "1:2": ("f32",), "N:M": _EVERY},
+    "gated products": {"2:4": _WITH_NARROW, "1:2": ("f32",), "N:M": _EVERY},
     "register tiles": {"2:4": _16_AND_8, "1:2": ("f32",)},
     "prune and compress": dict.fromkeys(("2:4", "1:2", "N:M", "N:M@L", "V:N:M"), _EVERY),
 }
@@ -187,7 +188,8 @@ def _cell(types: tuple[str, ...]) -> str:
     words: dict[tuple[str, ...], str] = {
         _EVERY: "every type",
         _16_AND_8: "16 and 8 bits",
-        _WITH_PAIRS: "16, 8 and 4 bits",
+        _WITH_NARROW: "16 and 8 bits, floats of 6 and 4",
+        _WITH_PAIRS: "16, 8, 6 and 4 bits",
         (): "no",
     }
     return words.get(types, ", ".join(types))

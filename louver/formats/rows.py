@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, integer, raw_bits
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, check_unused, element_type, integer, raw_bits
 from louver.formats.pattern import Pattern
 from louver.formats.torch_tensors import data_of, host_array, is_torch_tensor
 
@@ -36,7 +36,9 @@ def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
     if operand.ndim == 0:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element = element_type(operand.dtype, among=SPARSE_TYPES)
-    return (host_array(operand.cpu()) if of_torch else operand), element
+    operand = host_array(operand.cpu()) if of_torch else operand
+    check_unused(operand, element)
+    return operand, element
 
 
 _GPU_MEMORY: Final = (2, 13)

@@ -115,7 +115,7 @@ class SparseForm:
         """The stored arrays by name: values and indices."""
         windows = Windows(self.shape, self.axis, self.pattern)
         values, indices = stored_names(name)
-        element = "U8" if self.dtype.numbers > 1 else type_name(self.dtype.numpy)
+        element = type_name(self.dtype.numpy) if self.dtype.numpy in DTYPES.values() else "U8"
         return {
             values: DenseForm(element, (windows.rows, windows.groups * self.pattern.n)),
             indices: DenseForm("U8", (windows.count, index_bytes(self.pattern, windows.groups, windows.height))),

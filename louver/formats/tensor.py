@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from louver.formats.codes import decode, decode_block, index_bytes
-from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits, shown
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, check_unused, element_type, raw_bits, shown
 from louver.formats.dynamo import opaque
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
@@ -294,10 +294,11 @@ class SparseTensor:
         return from_rows(out, self.shape, self.axis, self.dtype)
 
     def validate(self) -> None:
-        """Raises ValueError unless every code is legal and only +0.0 is stored past the end of the sparse axis. A
-        tensor on a GPU is copied to the host first.
+        """Raises ValueError unless every code is legal, only +0.0 is stored past the end of the sparse axis, and unused
+        bits of values are 0. A tensor on a GPU is copied to the host first.
         """
         host = self.to("cpu")
+        check_unused(host.values, self.dtype)
         for block in self.windows.blocks():
             outside = host._expand(host.values, block)[:, block.columns.stop - block.columns.start :].any(axis=1)
             if outside.any():

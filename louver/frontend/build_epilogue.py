@@ -89,12 +89,12 @@ def epilogue_arguments(problem: Problem) -> tuple[dict[str, Attribute], dict[str
     if problem.bias is not None:
         pointers["bias"] = problem.bias_element
     if epilogue.scale is not None:
-        pointers["scale"] = "f32"
+        pointers["scale"] = "u8" if epilogue.scaled else "f32"
     if epilogue.gated:
         vectors = {"bias"} if epilogue.scale != "row" else {"bias", "scale"}
         pointers |= {f"{name}_up": element for name, element in pointers.items() if name in vectors}
     if epilogue.dense_scale is not None:
-        pointers["dense_scale"] = "f32"
+        pointers["dense_scale"] = "u8" if epilogue.scaled else "f32"
     if epilogue.dense_bias is not None:
         pointers["dense_bias"] = epilogue.dense_bias
     if epilogue.c is not None:
@@ -153,7 +153,7 @@ class EpilogueBuilder:
 
     def _affine(self, total: SSAValue, suffix: str) -> SSAValue:
         """The sum times alpha and scales, plus the addends."""
-        problem, epilogue = self.problem, self.problem.epilogue
+        problem, epilogue = self.problem, self.problem.epilogue.after
         if epilogue.floating and problem.accumulate == "s32":
             total = named("wide", SIToFPOp(total, TensorType(f32, self.shape)))
         elif problem.accumulate == "f16":

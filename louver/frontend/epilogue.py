@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from louver.formats.dtypes import shown
@@ -70,15 +70,16 @@ class Epilogue:
 
     alpha: multiplies the sum by a number (the call's `alpha`, or a number as `scale` or `dense_scale`).
     scale, dense_scale: multiply the sum by an f32 on the device ("tensor"), or by one f32 for each sparse row [M]
-        ("row") or each dense column [N] ("column"). dense_bias, c: element types of an added vector [N], and of an
+        ("row") or each dense column [N] ("column"). Or both multiply blocks of K by powers of two ("blocks"): bytes, see
+        `louver.quantize_blocks`. dense_bias, c: element types of an added vector [N], and of an
         added array in the output's layout, which a number `beta` multiplies. activation: see `ACTIVATIONS`. gated: the
         rows are those of `louver.gated`; the output `activation(gate) · up` has half as many. out_scale: multiplies the
         output by a number or by an f32 on the device.
     """
 
     alpha: bool = False
-    scale: Literal["tensor", "row"] | None = None
-    dense_scale: Literal["tensor", "column"] | None = None
+    scale: Literal["tensor", "row", "blocks"] | None = None
+    dense_scale: Literal["tensor", "column", "blocks"] | None = None
     dense_bias: str | None = None
     c: str | None = None
     activation: Activation | None = None
@@ -91,8 +92,8 @@ class Epilogue:
             if not isinstance(value, bool):
                 raise TypeError(f"an epilogue's {name} is True or False, got {type(value).__name__}")
         for field, allowed in (
-            ("scale", (None, "tensor", "row")),
-            ("dense_scale", (None, "tensor", "column")),
+            ("scale", (None, "tensor", "row", "blocks")),
+            ("dense_scale", (None, "tensor", "column", "blocks")),
             ("dense_bias", (None, *ADDENDS)),
             ("c", (None, *ADDENDS)),
             ("activation", (None, *ACTIVATIONS)),
@@ -101,8 +102,25 @@ class Epilogue:
             value = getattr(self, field)
             if not (value is None or isinstance(value, str)) or value not in allowed:
                 raise ValueError(f"{field} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}")
+        if (self.scale == "blocks") != (self.dense_scale == "blocks"):
+            raise ValueError(
+                "both operands have scales of blocks, or none, got scale and dense_scale of which one is u8: give bytes of 127, "
+                "which are factors of 1"
+            )
+        if self.gated and self.scaled:
+            raise ValueError("gated pairs take no scales of blocks: multiply gate and up apart")
         if self.gated and self.c is not None:
             raise ValueError("a gated product takes no c: add it afterwards")
+
+    @property
+    def scaled(self) -> bool:
+        """Whether products of blocks are scaled, before they are added."""
+        return self.scale == "blocks"
+
+    @property
+    def after(self) -> Epilogue:
+        """The steps behind the sum, without scales of blocks."""
+        return replace(self, scale=None, dense_scale=None) if self.scaled else self
 
     @property
     def floating(self) -> bool:

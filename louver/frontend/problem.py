@@ -9,7 +9,8 @@ from louver.formats.dtypes import PAIR_TYPES, multiplied_as
 from louver.formats.pattern import Operation, Pattern, has_kernels, lifted_pattern, without_kernels
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.ir.product import Unit, selection_of, unit_of
-from louver.isa.mma import SHORT_ACCUMULATORS
+from louver.isa.mma import kind_of, pairs_of
+from louver.isa.targets import FP8_FP6_FP4
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -28,7 +29,7 @@ MAX_SIZE = 2**31 - 1
 PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
     ("bf16", "bf16"): ("bf16", "f16", "f32", *EIGHT_BITS),
-    **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8 for b in FP8},
+    **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8_FP6_FP4 for b in FP8_FP6_FP4},
     ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS),
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in PAIR_TYPES for b in PAIR_TYPES},
@@ -53,7 +54,7 @@ def modes_of(operand: str) -> tuple[str, ...]:
     `PROMOTED_COLUMNS` to separate f32 sums. "f16": f16 registers, which overflow beyond 65,504. "s32": exact.
     """
     unit = multiplied_as(operand)
-    widest, *narrower = (ACCUMULATORS | SHORT_ACCUMULATORS)[unit, unit]
+    widest, *narrower = (pairs_of(kind_of(unit, unit)) | ACCUMULATORS)[unit, unit]
     return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
 
 
@@ -115,6 +116,11 @@ class Problem:
             object.__setattr__(self, "accumulate", "f32")
         biases = BIAS[self.sum]
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
+        if self.epilogue.scaled and ({self.a, self.b} - {*FP8_FP6_FP4} or self.batch is not None):
+            raise ValueError(
+                f"scales of blocks are for one product of {', '.join(FP8_FP6_FP4)}, got {self.a}×{self.b}"
+                f"{'' if self.batch is None else ' in a batch'}"
+            )
         if self.out == "s32" and self.epilogue.floating:
             raise ValueError("an epilogue computes in f32 and cannot store s32: store f32, f16 or s8")
         if self.b_layout == "n_major" and not self.gathers and self.b not in TRANSPOSABLE:

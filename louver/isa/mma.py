@@ -25,7 +25,7 @@ from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
 from louver.isa.narrow import KINDS, SHORT, Container, Kind, column_scales, row_scales
 from louver.isa.product_meaning import multiply
-from louver.isa.targets import FP8, MmaFamily, unit_name
+from louver.isa.targets import FP6_FP4, FP8, MmaFamily, unit_name
 
 if TYPE_CHECKING:
     from louver.isa.machine import Outcome, WarpState
@@ -43,6 +43,12 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
 
 SHORT_ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {(a, b): ("s32",) for a in SHORT for b in SHORT}
 """The same of 4-bit integers, which tensors do not have."""
+
+
+def kind_of(a: str, b: str) -> str:
+    """The kind of products without scales of these types: "f8f6f4" if one is narrower than 8 bits, "" for none."""
+    return "f8f6f4" if a in FP6_FP4 or b in FP6_FP4 else ""
+
 
 A_BITS = 256
 """Bits of a row of A in registers. All types but narrow floats and dense 8-bit integers also have half as many."""

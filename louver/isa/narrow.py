@@ -28,20 +28,18 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
 from louver.isa.instruction import Requirement
-from louver.isa.targets import FP6_FP4, FP8
+from louver.isa.targets import FP8_FP6_FP4
 
 SHORT = ("s4", "u4")
 """Integers of 4 bits."""
 
+SHIFTS = {"e2m1": 2}
+"""Unused bits below an element, in the kinds with one element a container. Memory has none (`ElementType`)."""
+
 _NUMPY: dict[str, Any] = {
     "s4": ml_dtypes.int4,
     "u4": ml_dtypes.uint4,
-    "e2m1": ml_dtypes.float4_e2m1fn,
-    "e2m3": ml_dtypes.float6_e2m3fn,
-    "e3m2": ml_dtypes.float6_e3m2fn,
 }
-
-_WIDTH = {"e2m1": 4, "e2m3": 6, "e3m2": 6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,12 @@ class Container:
     @classmethod
     def of(cls, name: str, kind: str) -> Container:
         """That of an element type in products of a kind, "" for none."""
-        if name in SHORT or kind in ("mxf4", "mxf4nvf4"):
+        if name in SHORT:
             return cls(np.dtype(_NUMPY[name]), 8, 2, 4)
-        if name in FP6_FP4:
-            return cls(np.dtype(_NUMPY[name]), 8, 1, _WIDTH[name], 2 if name == "e2m1" else 0)
         element = element_type(name)
-        return cls(element.numpy, element.bits, width=element.bits)
+        if kind in ("mxf4", "mxf4nvf4"):
+            return cls(element.numpy, 8, 2, 4)
+        return cls(element.numpy, element.bits, width=element.width, shift=SHIFTS.get(name, 0))
 
     def values(self, raw: NDArray[Any], axis: int) -> NDArray[Any]:
         """The elements of raw containers, unsigned [m, n]. axis: that of K, along which the result is `count` times longer."""
@@ -95,12 +93,16 @@ class Kind:
 _FAMILY, _ALONE = Requirement((8, 7), "sm_120f"), Requirement((8, 7), "sm_120a")
 
 KINDS: dict[str, Kind] = {
-    "f8f6f4": Kind((*FP8, *FP6_FP4), ("f32", "f16"), _FAMILY),
-    "mxf8f6f4": Kind((*FP8, *FP6_FP4), ("f32",), _FAMILY, (("ue8m0", 1),)),
+    "f8f6f4": Kind(FP8_FP6_FP4, ("f32", "f16"), _FAMILY),
+    "mxf8f6f4": Kind(FP8_FP6_FP4, ("f32",), _FAMILY, (("ue8m0", 1),)),
     "mxf4": Kind(("e2m1",), ("f32",), _ALONE, (("ue8m0", 2),)),
     "mxf4nvf4": Kind(("e2m1",), ("f32",), _ALONE, (("ue8m0", 2), ("ue4m3", 4))),
 }
 """Kinds of sparse products of one warp. ptxas takes those of sm_120a for sm_121a too, not for the targets with f."""
+
+
+SCALED, SCALE = "mxf8f6f4", "ue8m0"
+"""The kind of products with scales that tensors have, and the type of the scales. One is for the columns of a product."""
 
 
 def scale_values(raw: NDArray[np.uint8], scale: str) -> NDArray[np.float64]:

@@ -33,6 +33,8 @@ WARPGROUP_THREADS = 128
 FP8 = ("e4m3", "e5m2")
 FP6_FP4 = ("e2m3", "e3m2", "e2m1")
 """Types of 6 and 4 bits, each in the container that the unit reads."""
+FP8_FP6_FP4 = (*FP8, *FP6_FP4)
+"""Types of containers of 8 bits, any two of which multiply."""
 
 _WIDE = ("f16", "bf16", "tf32", "s8", "u8")
 _NARROW = ("s4", "u4")
@@ -168,8 +170,8 @@ _TENSOR_MEMORY_FAMILY = (
     Unit(_ORDERED, (), FP8, "f8f6f4"),
     Unit("tcgen05.sp", ("f16", "bf16"), kind="f16"),
     Unit("tcgen05.sp", ("tf32",), kind="tf32"),
-    Unit("tcgen05.sp", (*FP8, *FP6_FP4), kind="f8f6f4"),
-    Unit("tcgen05.sp", (*FP8, *FP6_FP4), kind="mxf8f6f4"),
+    Unit("tcgen05.sp", FP8_FP6_FP4, kind="f8f6f4"),
+    Unit("tcgen05.sp", FP8_FP6_FP4, kind="mxf8f6f4"),
 )
 _TENSOR_MEMORY = (
     *_TENSOR_MEMORY_FAMILY,
@@ -182,7 +184,7 @@ _CONSUMER = (
     Unit("mma.sp", ("bf16", "tf32", *FP8), ("f16", "s8", "u8", *_NARROW)),
     Unit(_ORDERED, (*_WIDE, *FP8), _NARROW),
 )
-_CONSUMER_FAMILY = (*_CONSUMER, *(Unit(_ORDERED, (*FP8, *FP6_FP4), kind=kind) for kind in ("f8f6f4", "mxf8f6f4")))
+_CONSUMER_FAMILY = (*_CONSUMER, *(Unit(_ORDERED, FP8_FP6_FP4, kind=kind) for kind in ("f8f6f4", "mxf8f6f4")))
 _CONSUMER_ALL = (*_CONSUMER_FAMILY, *(Unit(_ORDERED, ("e2m1",), kind=kind) for kind in ("mxf4", "mxf4nvf4")))
 
 SM_80 = Target("sm_80", (7, 0), 163 * 1024, "A100, A30", _AMPERE)

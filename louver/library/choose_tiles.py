@@ -21,6 +21,8 @@ from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.pattern import LIFTED_PATTERNS
 from louver.frontend.problem import Problem
 from louver.isa.instruction import LANES
+from louver.isa.mma import kind_of
+from louver.isa.narrow import SCALED
 from louver.isa.targets import TARGETS, MmaFamily, Target
 
 TILES = (
@@ -137,7 +139,7 @@ def costs(
 
 def check_tiles(problem: Problem, target: Target) -> None:
     """Raises ValueError for a product that register tiles of a target do not have."""
-    rule = broken_rule(target, problem.pattern, problem.a, problem.b)
+    rule = broken_rule(target, problem.pattern, problem.a, problem.b, scaled=problem.epilogue.scaled)
     if rule is not None:
         raise ValueError(rule)
     if problem.accumulate == "promoted":
@@ -147,27 +149,29 @@ def check_tiles(problem: Problem, target: Target) -> None:
         )
 
 
-def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | None:
-    """The rule that operands break for which a target has no products; None if it has them."""
-    if all(target.support("wgmma.sp", multiplied_as(each)) for each in (a, b)):
+def broken_rule(target: Target, pattern: str | None, a: str, b: str, *, scaled: bool = False) -> str | None:
+    """The rule that operands break for which a target has no products; None if it has them. scaled: by blocks of K."""
+    if not scaled and all(target.support("wgmma.sp", multiplied_as(each)) for each in (a, b)):
         return None
     if pattern not in LIFTED_PATTERNS:
         return (
             f"{target.name} multiplies weights of 2:4, and of 1:2 in f32, by mma.sp, got {pattern}: prune to one of these, or "
             "use a GPU of target sm_90a"
         )
-    if not multiplies(target, a, b):
-        first = next(each.name for each in TARGETS.values() if multiplies(each, a, b))
+    if not multiplies(target, a, b, scaled=scaled):
+        first = next(each.name for each in TARGETS.values() if multiplies(each, a, b, scaled=scaled))
         return (
-            f"{target.name} has no sparse product of {a}×{b} that is one instruction; the first target with one is {first}: "
+            f"{target.name} has no sparse product of {a}×{b}{' with scales of blocks' if scaled else ''} that is one instruction; the first target with one is {first}: "
             "compress to f16, bf16 or s8"
         )
     return None
 
 
-def multiplies(target: Target, a: str, b: str) -> bool:
-    """Whether one instruction of a target multiplies a sparse A of a type by a B of another one."""
-    return all(target.support(_FAMILY, multiplied_as(each)) == "native" for each in (a, b))
+def multiplies(target: Target, a: str, b: str, *, scaled: bool = False) -> bool:
+    """Whether one instruction of a target multiplies a sparse A of a type by a B of another one. scaled: by blocks."""
+    one, other = multiplied_as(a), multiplied_as(b)
+    kind = SCALED if scaled else kind_of(one, other)
+    return all(target.support(_FAMILY, each, kind) == "native" for each in (one, other))
 
 
 def _cost(

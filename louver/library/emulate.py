@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from louver.compile.compiled import CompiledProduct
 from louver.compile.problem_tiles import ProblemTiles
-from louver.compile.signature import parameter_name
+from louver.compile.signature import ArgumentParameter, parameter_name
 from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.lists import GatheredRows
@@ -100,6 +100,11 @@ def emulate(
             case _:
                 continue
         pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
+    for name in ("scale", "dense_scale"):
+        if name in given and any(
+            isinstance(each, ArgumentParameter) and each.argument == name for each in compiled.signature.parameters
+        ):
+            pointers.setdefault(name, memory.add(name, np.ascontiguousarray(given[name]), writable=False).address)
     bound = Bound(pointers, numbers, sizes)
     cut, counters = None, None
     if not isinstance(compiled, ProblemTiles) and compiled.schedule.cuts:

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from louver.compile.signature import batch_pitch_name, pitch_name
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import ADDENDS, ROW_VECTORS, Activation, Epilogue
 from louver.frontend.problem import BIAS, Kind, accumulator_of
+from louver.isa.targets import FP8_FP6_FP4
 from louver.library.dense import Stored, named_view
 from louver.runtime.arrays import ArrayView
 
@@ -246,6 +248,9 @@ def _scale_kind(
     array = arrays.get(name)
     if array is None:
         return None
+    if array.element.name == "u8" and vector is not None:
+        _check_blocks(name, array, target, vector)
+        return "blocks"
     if array.element.name != "f32":
         raise ValueError(f"{name} must be of f32, got {array.element}")
     _contiguous(name, array)
@@ -257,6 +262,24 @@ def _scale_kind(
         also = "" if vector is None else f" or have one for each of {prod(vector)}, shape {list(vector)}"
         raise ValueError(f"{name} must be a number, have one element{also}, got shape {list(array.shape)}")
     return kind
+
+
+def _check_blocks(name: str, array: ArrayView, target: Target, vector: tuple[int, ...]) -> None:
+    """Raises ValueError unless an array of bytes has a scale for each block of K of each row [*vector]."""
+    if target.s.dtype.name not in FP8_FP6_FP4:
+        raise ValueError(
+            f"scales of blocks (u8) are for weights of {', '.join(FP8_FP6_FP4)}, got a weight of {target.s.dtype}: give "
+            f"{name} as f32"
+        )
+    blocks = -(-target.s.shape[-1] // SCALED_COLUMNS)
+    if len(target.s.shape) > 2 or (target.kind == "matmul" and len(target.shape) > 2):
+        raise ValueError(f"scales of blocks are for one product, got a batch of output shape {list(target.shape)}")
+    if array.shape not in ((*vector, blocks), (prod(vector), blocks)):
+        raise ValueError(
+            f"{name} of u8 has a power of two for each {SCALED_COLUMNS} columns of K, shape {[*vector, blocks]}, got shape "
+            f"{list(array.shape)}: sparse products scale blocks of {SCALED_COLUMNS}, not of 32"
+        )
+    _contiguous(name, array)
 
 
 def _forms(vector: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

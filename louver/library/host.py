@@ -12,12 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.pairs import unpack_pairs
 from louver.formats.pattern import NoKernelWarning
 from louver.formats.tensor import SparseTensor, stored_elements
 from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of
+from louver.isa.narrow import SCALE, scale_values
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.isa.targets import TARGETS
 from louver.library import reference
@@ -59,11 +61,11 @@ def _say_once(reason: str, category: type[Warning] = UserWarning) -> None:
 def by_reference(asked: Request, out: Any) -> Any:
     """The product of host arrays by `louver.library.reference`, written to `out` if the caller gave one."""
     fused, linear = asked.fused, asked.kind == "linear"
-    x = asked.dense.to_numpy()
+    x = asked.dense.to_numpy().view(asked.dense.element.numpy)
     if as_tf32(asked.s):
         x = read_tf32(x)
     elif asked.s.dtype.numbers > 1:
-        x = unpack_pairs(x.view(asked.dense.element.numpy), axis=-1 if linear else -2)
+        x = unpack_pairs(x, axis=-1 if linear else -2)
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
     bias = reads.pop("bias", None)
     c = reads.pop("c", None)
@@ -73,6 +75,11 @@ def by_reference(asked: Request, out: Any) -> Any:
     leading = asked.weights if linear else asked.shape[:-2]
     batch = prod(leading)
     weights = asked.s.derived.of(DenseWeight).of(asked.s).reshape(-1, m, k)
+    epilogue = fused.epilogue.after
+    if fused.epilogue.scaled:
+        factors = [_of_blocks(reads.pop(name), k) for name in ("scale", "dense_scale")]
+        weights = weights * factors[0]
+        x = x.astype(np.float32).reshape(-1, x.shape[-1]) * (factors[1] if linear else factors[1].T)
     # Elements that are not stored are not multiplied, which only infinities and NaN show.
     stored = None if np.isfinite(x).all() else stored_elements(asked.s).reshape(-1, m, k)
     dense = x[None] if x.ndim == 2 else x.reshape((batch, -1, k) if linear else (batch, k, x.shape[-1]))
@@ -90,8 +97,8 @@ def by_reference(asked: Request, out: Any) -> Any:
                 b[:, part],
                 None if bias is None else np.asarray(bias),
                 asked.element.numpy,
-                fused.epilogue,
-                _of_columns(reads, fused.epilogue, part),
+                epilogue,
+                _of_columns(reads, epilogue, part),
                 asked.accumulate,
                 None if stored is None else stored[entry % len(stored)],
             )
@@ -100,6 +107,12 @@ def by_reference(asked: Request, out: Any) -> Any:
         y = np.concatenate(columns, axis=1)
         results.append(y.T if linear else y)
     return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)
+
+
+def _of_blocks(scales: Any, k: int) -> NDArray[np.float32]:
+    """The factors of all columns, [rows, k], from the scales of blocks, bytes [..., blocks]."""
+    rows = np.ascontiguousarray(scales).reshape(-1, scales.shape[-1])
+    return scale_values(rows, SCALE).astype(np.float32).repeat(SCALED_COLUMNS, axis=1)[:, :k]
 
 
 def _of_columns(reads: reference.Reads, epilogue: Epilogue, part: slice) -> reference.Reads:

@@ -21,7 +21,7 @@ from louver.formats.dtypes import multiplied_as
 from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
 from louver.ir.product import Unit
 from louver.isa.metadata import columns_per_load
-from louver.isa.wgmma import FP8
+from louver.isa.targets import FP8_FP6_FP4
 from louver.library.ranges import MOST_PARTS
 
 UNIT_ROUNDOFF = {
@@ -153,10 +153,10 @@ def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = Fal
     if unit == "fma":
         return unit
     if accumulate == "f16":
-        return "fp8 in f16" if operand in FP8 else "f16"
+        return "fp8 in f16" if operand in FP8_FP6_FP4 else "f16"
     if accumulate == "promoted":
         return accumulate
-    if operand in FP8:
+    if operand in FP8_FP6_FP4:
         return "fp8"
     if multiplied_as(operand) == "tf32":
         return "tf32"

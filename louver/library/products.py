@@ -45,13 +45,14 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
-    s: sparse along K; f16, bf16, e4m3, e5m2, s8, u8, f32, or pairs of 4-bit integers; on the host or on the GPU of the dense
-        operand. The host multiplies every pattern of every type. A GPU multiplies 2:4 and V:N:M of 16 and 8 bits, 1:2 of
-        f32, and all other patterns of all types; GPUs of sm_80 to sm_89 multiply 2:4 of pairs (`louver.pack_pairs`). For
-        V:N:M and the other patterns, the kernel gathers rows of the dense operand.
-    dense operand (b or x): the element type of s (8-bit floats mix, and so do 8-bit integers, and pairs); beside pairs, an
-        array of s8 or u8 holds pairs of that sign. On a GPU or on the host;
-        any strides. The kernel can read it in place if K or N has unit stride and the other axis a pitch of 16-byte
+    s: sparse along K; f16, bf16, e4m3, e5m2, e2m3, e3m2, e2m1, s8, u8, f32, or pairs of 4-bit integers; on the host or on
+        the GPU of the dense operand. The host multiplies every pattern of every type. A GPU multiplies 2:4 and V:N:M of 16
+        and 8 bits, 1:2 of f32, and all other patterns of these types; GPUs of sm_80 to sm_89 multiply 2:4 of pairs
+        (`louver.pack_pairs`), those of sm_120a and sm_121a 2:4 of e2m3, e3m2 and e2m1. For V:N:M and the other patterns,
+        the kernel gathers rows of the dense operand.
+    dense operand (b or x): the element type of s (floats of up to 8 bits mix, and so do 8-bit integers, and pairs); beside
+        pairs, an array of s8 or u8 holds pairs of that sign; beside e2m3, e3m2 or e2m1, one of u8 holds the type of s. On a
+        GPU or on the host; any strides. The kernel can read it in place if K or N has unit stride and the other axis a pitch of 16-byte
         multiples. For gathered rows this must be N; for 2:4 of 8 bits and 1:2 of f32, K. Other arrays are copied first.
         Arrays whose rows do not begin with lines of 128 bytes are copied where that takes less time.
     out: the array to write, with contiguous rows. It must not overlap an input, but it may be `c` itself. By default a
@@ -68,7 +69,9 @@ def matmul(
     dense_bias, dense_scale: belong to the dense operand: [N] for b, the same for all entries of a batch; for x [M], or
         the shape of x's leading axes.
     c: has the shape of the output, and contiguous rows.
-    scale, dense_scale: factors of the operands' values: a number, one f32 on the device, or a vector of f32.
+    scale, dense_scale: factors of the operands' values: a number, one f32 on the device, or a vector of f32. Or both are
+        powers of two for blocks of 64 columns of K, for 2:4 of floats of up to 8 bits on sm_120a and sm_121a: bytes (u8) x
+        for 2^(x - 127), [M, K/64] and [N, K/64] rounded up, or the shape of x's leading axes and K/64.
     out_scale: a number, or one f32 on the device.
     alpha, beta: numbers, 1 by default. Numbers are passed by value, so a new number compiles nothing.
     activation: "relu"; "gelu", by the error function; "gelu_tanh", its approximation; "silu", x / (1 + exp(-x)). The

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
-from louver.formats.dtypes import PAIR_TYPES, ElementType, ElementTypeError, byte_of, check_switch, element_type, shown
+from louver.formats.dtypes import (
+    ElementType,
+    ElementTypeError,
+    check_switch,
+    element_type,
+    read_beside,
+    shown,
+)
 from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Operation, has_kernels, without_kernels
 from louver.formats.tensor import SparseTensor
@@ -102,6 +109,10 @@ def request(
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
     fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
+    if fused.epilogue.scaled and accumulate not in ("auto", "f32", "fast"):
+        raise ValueError(
+            f'products with scales of blocks are summed in f32, got accumulate="{accumulate}": leave it out'
+        )
     outputs = PRODUCTS[s.dtype.name, dense.element.name]
     target = None if out is None else named_view("out", out, outputs)
     wanted = target.element if out_dtype is None and target is not None else out_dtype
@@ -183,18 +194,16 @@ _SIDES = {
 
 
 def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
-    """The dense operand. Beside a weight of pairs, an array of s8 holds pairs of s4, one of u8 pairs of u4. Raises TypeError
-    if `x` is not an array, ValueError if products do not take its element type with that of `s`.
+    """The dense operand, see `read_beside`. Raises TypeError if `x` is not an array, ValueError if products do not take its
+    element type with that of `s`.
     """
     name = "x" if kind == "linear" else "b"
     dense = named_view(name, x, [b for a, b in PRODUCTS if a == s.dtype.name])
-    pairs = {byte_of(each): each for each in PAIR_TYPES}
-    if s.dtype.numbers > 1 and dense.element.name in pairs:
-        dense = replace(dense, element=element_type(pairs[dense.element.name]))
+    dense = replace(dense, element=read_beside(dense.element, s.dtype))
     if (s.dtype.name, dense.element.name) not in PRODUCTS:
         raise ValueError(
-            f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
-            "so do 8-bit integers)"
+            f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (floats of up to 8 bits "
+            "mix, and so do 8-bit integers)"
         )
     check_place(s, dense.device, name)
     return dense

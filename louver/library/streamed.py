@@ -17,7 +17,7 @@ import louver
 from louver.formats.check import CheckReport, Group, too_many
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, has_kernels
 from louver.formats.prune import check_method
 from louver.formats.rows import Windows, normal_axis
 from louver.formats.select import PATTERN as TRANSPOSABLE
@@ -164,8 +164,8 @@ def _seen(w: Any) -> ArrayView:
 
 
 def _by_host(like: ArrayView, pattern: Pattern) -> bool:
-    """Whether the host does the work, as it does for V:N:M and for pairs. Raises as `_check_waits`."""
-    by_host = len(pattern.levels) > 1 or like.element.numbers > 1
+    """Whether the host does the work, as it does for V:N:M, pairs and narrow floats. Raises as `_check_waits`."""
+    by_host = len(pattern.levels) > 1 or not has_kernels("prune and compress", str(pattern), like.element.name)
     if by_host:
         _check_waits(like)
     return by_host

@@ -256,7 +256,9 @@ def _model(
 ) -> AnySchedule:
     """The model's choice: for warpgroup products, or for register tiles."""
     m, n, k = sizes
-    if machine.has("wgmma.sp") and broken_rule(machine, problem.pattern, problem.a, problem.b) is None:
+    if machine.has("wgmma.sp") and (
+        broken_rule(machine, problem.pattern, problem.a, problem.b, scaled=problem.epilogue.scaled) is None
+    ):
         if machine.name != place.target:
             raise ValueError(
                 f"kernels for {machine.name} run on GPUs of that target only, got {place}: name a target without warpgroup "

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from louver.compile.signature import FLAG
+from louver.formats.dtypes import ElementType
 from louver.formats.tensor import SparseTensor
 from louver.frontend.tuples import CONSTEXPR, EMPTY
 from louver.ir.computed import LENGTH, TRANSPOSED
@@ -216,13 +217,9 @@ class _Maker:
             pattern, numbers = _marks(name, value)
             self.numbers |= numbers
             self.patterns.append((name, pattern))
-            if value.dtype.name not in POINTEES:
-                raise ValueError(
-                    f"kernels have no pairs of 4-bit integers, got a sparse tensor of {value.dtype}: call louver.linear or matmul"
-                )
-            return POINTEES[value.dtype.name]
+            return _pointee(value.dtype)
         found = self.arrays[name] = view(value)
-        return POINTEES[found.element.name]
+        return _pointee(found.element)
 
     def _descriptor(self, name: str, value: Any) -> None:
         shape, strides, block = (
@@ -235,6 +232,13 @@ class _Maker:
         self.signature.append((name, f"tensordesc<{element}[{','.join(map(str, block))}]>"))
         for part, sizes in (("shape", shape), ("stride", strides)):
             self.numbers |= {f"{name}.{part}.{axis}": size for axis, size in enumerate(sizes)}
+
+
+def _pointee(element: ElementType) -> str:
+    """Triton's name of an element type. Raises ValueError for one that it lacks."""
+    if element.name not in POINTEES:
+        raise ValueError(f"kernels have elements of {', '.join(POINTEES)}, got {element}: call louver.linear or matmul")
+    return POINTEES[element.name]
 
 
 def _marks(name: str, s: SparseTensor) -> tuple[str, dict[str, Number]]:

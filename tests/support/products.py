@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import NARROW_FLOATS, PAIR_TYPES, element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import PRODUCTS
@@ -19,8 +19,10 @@ from louver.library.reference import exact_product
 
 Array = NDArray[Any]
 
-OF_NUMBERS = {pair: outs for pair, outs in PRODUCTS.items() if element_type(pair[0]).numbers == 1}
-"""Outputs by operands, without pairs of 4-bit integers, which no warpgroup multiplies: see test_four_bits.py."""
+OF_NUMBERS = {pair: outs for pair, outs in PRODUCTS.items() if not {*pair} & {*PAIR_TYPES, *NARROW_FLOATS}}
+"""Outputs by operands that warpgroups multiply: without pairs of 4-bit integers (test_four_bits.py) and narrow floats
+(test_narrow_floats.py).
+"""
 
 LARGEST = 4
 """Greatest magnitude of integer data: sums of up to 2^20 terms, and what is added on the way, stay below 2^24, exact in f32."""

@@ -18,7 +18,7 @@ SPARSE_TYPES = tuple(t.name for t in ELEMENT_TYPES.values() if t.sparse and t.na
 def random_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Any bit patterns, NaN payloads, infinities and subnormals among them; a third zeros of both signs."""
     element = element_type(dtype)
-    bits = rng.integers(0, 1 << element.bits, shape, dtype=np.uint64)
+    bits = rng.integers(0, 1 << element.width, shape, dtype=np.uint64)
     special = [0] if element.negative_zero is None else [0, element.negative_zero]
     if element.floating:
         special += [int(np.array(x, element.numpy).view(element.bits_dtype)) for x in (np.inf, np.nan, 1.0, -1.0)]

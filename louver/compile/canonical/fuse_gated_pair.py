@@ -196,7 +196,7 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
     load = insert_before(last.dot, tt.DescriptorLoadOp(descriptor, [first, *one.load.offsets[1:]]))
     partial = Rewriter.replace_value_with_new_type(block.args[1], type_)
     properties = dict(last.dot.properties)
-    product = tt.DotOp.build(operands=[load, last.dot.b, [], partial], properties=properties, result_types=[type_])
+    product = tt.DotOp.build(operands=[load, last.dot.b, [], partial, []], properties=properties, result_types=[type_])
     end_with(block, [insert_before(last.dot, product)])
     for op in (one.dot, two.dot):
         Rewriter.erase_op(op)

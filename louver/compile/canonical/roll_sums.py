@@ -139,5 +139,5 @@ def _added(term: _Term, k: SSAValue, partial: SSAValue, body: Block) -> SSAValue
     """The sum after a step of the loop: the dot of operands that are read at k."""
     dot = term.dot
     a, b = (chain.copied(k, body) for chain in (term.left, term.right))
-    product = DotOp.build(operands=[a, b, [], partial], properties=dict(dot.properties), result_types=[dot.d.type])
+    product = DotOp.build(operands=[a, b, [], partial, []], properties=dict(dot.properties), result_types=[dot.d.type])
     return append(body, product, dot)

@@ -44,7 +44,7 @@ def _turn_dot(dot: DotOp) -> None:
     if dot.metadata is not None:
         return
     b, a, c = (_turned(each, dot) for each in (dot.b, dot.a, dot.c))
-    new = DotOp.build(operands=[b, a, [], c], properties=dict(dot.properties), result_types=[_turned_type(dot.d)])
+    new = DotOp.build(operands=[b, a, [], c, []], properties=dict(dot.properties), result_types=[_turned_type(dot.d)])
     insert_before(dot, new)
     Rewriter.replace_op(dot, [], [insert_before(dot, TransOp(new.d))])
 

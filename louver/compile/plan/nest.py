@@ -296,6 +296,8 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     dot = _read_step(trace, loop)
     if dot.pairs is not None:
         raise unsupported("warpgroups multiply no pairs of 4-bit integers", dot)
+    if dot.scales:
+        raise unsupported("warpgroups scale no blocks of K", dot)
     trace.places |= {"loop": loop.location, "dot": dot.location}
     (tile_m, tile_k), (_, tile_n) = tensor_of(dot.a).get_shape(), tensor_of(dot.b).get_shape()
     a, m, a_entry = _read_operand(trace, loop, dot.a, dot, k_dimension=1)

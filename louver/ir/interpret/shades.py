@@ -105,7 +105,10 @@ def _store(
 
 
 def _of_dot(undefined: Sequence[Truths]) -> Truths:
-    """The undefined sums of a dot: those with an undefined element in their row of a or their column of b."""
-    a, b, c = undefined
+    """The undefined sums of a dot: those with an undefined element in their row of a or their column of b. All of them if
+    a scale is.
+    """
+    a, b, c, *scales = undefined
     rows = a.any(axis=1, keepdims=True) if a.ndim else a
-    return rows | (b.any(axis=0, keepdims=True) if b.ndim else b) | c
+    scaled = np.asarray(any(each.any() for each in scales))
+    return rows | (b.any(axis=0, keepdims=True) if b.ndim else b) | c | scaled

@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, IntegerType
 from xdsl.ir import Operation
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.ir import tile as tt
 from louver.ir.interpret.arithmetic import Handler, rounded
 from louver.ir.interpret.values import (
@@ -28,6 +29,7 @@ from louver.ir.interpret.values import (
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type
+from louver.isa.narrow import SCALE, scale_values
 from louver.isa.product_meaning import read_tf32
 
 NAN_PADDING = 2
@@ -88,10 +90,14 @@ def _dot(op: tt.DotOp, values: Sequence[Any]) -> Sequence[Value]:
             "the interpreter multiplies operands of sparse types, not values and metadata: run the module "
             "before decompose-sparse-tensors"
         )
-    a, b, c = (plain(each) for each in values)
+    a, b, c, *scales = (plain(each) for each in values)
+    left, right = _operand(a, op), _operand(b, op)
     to = dtype_of(op.d.type)
     with np.errstate(all="ignore"):
-        total = _sums(_operand(a, op), _operand(b, op), *values[:2]) + c.astype(np.float64)
+        if scales:
+            of_rows, of_columns = (scale_values(each, SCALE).repeat(SCALED_COLUMNS, axis=1) for each in scales)
+            left, right = left * of_rows, right * of_columns.T
+        total = _sums(left, right, *values[:2]) + c.astype(np.float64)
     # Sums of fewer than 2^37 products of 8-bit integers are exact in float64.
     return (total.astype(np.int64).astype(to) if to.kind == "i" else rounded(total, to),)
 

@@ -28,7 +28,7 @@ from louver.ir.tile.compute import (
 )
 from louver.ir.tile.decompress import CompressOp, DecompressOp
 from louver.ir.tile.dot import DotOp, DotWaitOp
-from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_attribute, element_name
+from louver.ir.tile.elements import ACCUMULATORS, BYTE_FLOATS, ELEMENTS, element_attribute, element_name
 from louver.ir.tile.encodings import BlockedAttr, DotOperandAttr, LinearAttr, MmaAttr, SliceAttr
 from louver.ir.tile.function import FuncOp, GetNumProgramsOp, GetProgramIdOp, ReturnOp
 from louver.ir.tile.memory import (

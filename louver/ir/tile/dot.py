@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from xdsl.dialects.builtin import I32, Float32Type, IntegerAttr, StringAttr, TensorType, UnitAttr, i16, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
     ParsePropInAttrDict,
     VarConstraint,
@@ -19,15 +20,17 @@ from xdsl.irdl import (
     prop_def,
     result_def,
     traits_def,
+    var_operand_def,
 )
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.ir.refusal import unsupported
 from louver.ir.rule import RuleError
-from louver.ir.tile.elements import ACCUMULATORS, element_name
+from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_name
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding, MmaAttr
 from louver.ir.tile.metadata import divides, metadata_shape
 from louver.ir.tile.shared import SharedAttr
@@ -40,7 +43,9 @@ PARTS = {"tf32x3": 2, "ieee": 3}
 With other precisions only the bits of tf32 are used.
 """
 
-_WRITTEN = ("inputPrecision", "sparseIndex")
+_SCALE = ELEMENTS["u8"]
+
+_WRITTEN = ("inputPrecision", "sparseIndex", "operandSegmentSizes")
 """Properties that are printed before the attribute dictionary."""
 
 
@@ -55,6 +60,7 @@ class DotOp(IRDLOperation):
     max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions, see `read_nest`.
     in_flight: in a loop, its products may run until those of the next iteration have begun. The loop carries its sums.
     is_async: its products run until a `ttng.warp_group_dot_wait`, which alone may read the sums.
+    scales: none, or ui8 [M, K/64] of a and [N, K/64] of b: powers of two, 2^(x - 127), for blocks of 64 columns of K.
     pairs: each i8 or ui8 of a and b is a pair of 4-bit integers of that sign (`louver.formats.pairs`), so K counts pairs.
     """
 
@@ -64,6 +70,7 @@ class DotOp(IRDLOperation):
     b = operand_def(TensorType)
     metadata = opt_operand_def(TensorType)
     c = operand_def(T)
+    scales = var_operand_def(TensorType)
     input_precision = opt_prop_def(StringAttr, prop_name="inputPrecision")
     sparse_index = opt_prop_def(IntegerAttr[I32], prop_name="sparseIndex")
     max_imprecise = opt_prop_def(IntegerAttr[I32], prop_name="maxNumImpreciseAcc")
@@ -72,14 +79,22 @@ class DotOp(IRDLOperation):
     is_async = opt_prop_def(UnitAttr, prop_name="isAsync")
     d = result_def(T)
     traits = traits_def(Pure())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
     def __init__(
-        self, a: SSAValue, b: SSAValue, c: SSAValue, max_imprecise: int | None = None, *, pairs: bool = False
+        self,
+        a: SSAValue,
+        b: SSAValue,
+        c: SSAValue,
+        max_imprecise: int | None = None,
+        *,
+        pairs: bool = False,
+        scales: Sequence[SSAValue] = (),
     ) -> None:
         properties: dict[str, Attribute] = {"pairs": UnitAttr()} if pairs else {}
         if max_imprecise is not None:
             properties["maxNumImpreciseAcc"] = IntegerAttr(max_imprecise, i32)
-        super().__init__(operands=[a, b, [], c], properties=properties, result_types=[c.type])
+        super().__init__(operands=[a, b, [], c, scales], properties=properties, result_types=[c.type])
 
     @property
     def parts(self) -> int:
@@ -99,11 +114,15 @@ class DotOp(IRDLOperation):
     def decomposed(self, a: SSAValue, b: SSAValue, metadata: SSAValue, sparse_index: int) -> DotOp:
         """The same product with values in place of the sparse operand among `a` and `b`, and with metadata."""
         properties = {**self.properties, "sparseIndex": IntegerAttr(sparse_index, i32)}
-        return DotOp.build(operands=[a, b, [metadata], self.c], properties=properties, result_types=[self.d.type])
+        return DotOp.build(
+            operands=[a, b, [metadata], self.c, self.scales], properties=properties, result_types=[self.d.type]
+        )
 
     def on(self, a: SSAValue, b: SSAValue) -> DotOp:
         """The same product of two other operands, which are dense."""
-        return DotOp.build(operands=[a, b, [], self.c], properties=dict(self.properties), result_types=[self.d.type])
+        return DotOp.build(
+            operands=[a, b, [], self.c, []], properties=dict(self.properties), result_types=[self.d.type]
+        )
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
@@ -126,21 +145,30 @@ class DotOp(IRDLOperation):
         b, b_metadata = _parse_operand_type(parser)
         parser.parse_punctuation("->")
         result = parser.parse_type()
+        scales: list[Attribute] = []
+        while (scales and parser.parse_optional_punctuation(",")) or parser.parse_optional_keyword("scaled"):
+            scales.append(parser.parse_type())
         metadata = [type_ for type_ in (a_metadata, b_metadata) if type_ is not None]
-        if len(operands) != 3 + len(metadata):
+        if len(operands) != 3 + len(metadata) + len(scales):
             parser.raise_error(
                 f"a dot has a, b, c, and metadata where the type of one operand is followed by its metadata's: "
-                f"got {len(operands)} operands and {3 + len(metadata)} types",
+                f"got {len(operands)} operands and {3 + len(metadata) + len(scales)} types",
                 start,
                 parser.pos,
             )
         if metadata and _is_metadata(parser, operands[3]) and not _is_metadata(parser, operands[2]):
             operands[2:] = operands[3], operands[2]
         values = [
-            parser.resolve_operand(each, type_) for each, type_ in zip(operands, [a, b, *metadata, result], strict=True)
+            parser.resolve_operand(each, type_)
+            for each, type_ in zip(operands, [a, b, *metadata, result, *scales], strict=True)
         ]
         return cls.build(
-            operands=[values[0], values[1], values[2:-1], values[-1]],
+            operands=[
+                *values[:2],
+                values[2 : 2 + len(metadata)],
+                values[2 + len(metadata)],
+                values[3 + len(metadata) :],
+            ],
             properties=properties,
             attributes=attributes,
             result_types=[result],
@@ -162,6 +190,9 @@ class DotOp(IRDLOperation):
         _print_operand_type(printer, self.b.type, extra if right else None)
         printer.print_string(" -> ")
         printer.print_attribute(self.d.type)
+        if self.scales:
+            printer.print_string(" scaled ")
+            printer.print_list([each.type for each in self.scales], printer.print_attribute)
 
     def verify_(self) -> None:
         a, b, d = tensor_of(self.a), tensor_of(self.b), tensor_of(self.d)
@@ -181,10 +212,21 @@ class DotOp(IRDLOperation):
         _verify_elements(a, b, d)
         if self.pairs is not None and d.element_type != i32:
             raise VerifyException(f"pairs are bytes of 4-bit integers, got {a.element_type} * {b.element_type}")
+        self._verify_scales(m, n, k)
         _verify_sparse(a, b, d, k)
         _verify_registers(self, index)
         if self.metadata is not None and index is not None:
             self._verify_metadata(self.metadata, (m, n)[index], k, index)
+
+    def _verify_scales(self, m: int, n: int, k: int) -> None:
+        wanted = [[m, k // SCALED_COLUMNS], [n, k // SCALED_COLUMNS]]
+        given = [tensor_of(each) for each in self.scales]
+        if not given:
+            return
+        if [list(each.get_shape()) for each in given] != wanted or {each.element_type for each in given} != {_SCALE}:
+            raise VerifyException(
+                f"scales of blocks are ui8 {wanted[0]} and {wanted[1]}, got {', '.join(str(each) for each in given)}"
+            )
 
     def _sparse_operand(self) -> int | None:
         """The number of the decomposed operand; None without one."""

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import Float8E4M3FNType, Float8E5M2Type, IntegerType, Signedness, bf16, f16, f32, i8, i32
+from xdsl.dialects.builtin import (
+    Float4E2M1FNType,
+    Float6E2M3FNType,
+    Float6E3M2FNType,
+    Float8E4M3FNType,
+    Float8E5M2Type,
+    IntegerType,
+    Signedness,
+    bf16,
+    f16,
+    f32,
+    i8,
+    i32,
+)
 from xdsl.ir import Attribute
 
 from louver.ir.rule import RuleError
+from louver.isa.targets import FP8_FP6_FP4
 
 ELEMENTS: dict[str, Attribute] = {
     "f16": f16,
@@ -13,6 +27,9 @@ ELEMENTS: dict[str, Attribute] = {
     "f32": f32,
     "e4m3": Float8E4M3FNType(),
     "e5m2": Float8E5M2Type(),
+    "e2m3": Float6E2M3FNType(),
+    "e3m2": Float6E3M2FNType(),
+    "e2m1": Float4E2M1FNType(),
     "s8": i8,
     "u8": IntegerType(8, Signedness.UNSIGNED),
     "s32": i32,
@@ -23,13 +40,16 @@ Signed integers are signless in MLIR, and all operations of tile IR read them as
 that a dot can distinguish it.
 """
 
+BYTE_FLOATS = tuple(ELEMENTS[name] for name in FP8_FP6_FP4)
+"""Floats that have a byte each, in memory and in tiles."""
+
 _NAMES: dict[Attribute, str] = {type_: name for name, type_ in ELEMENTS.items()}
 
 ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f32", "f16"),
     ("bf16", "bf16"): ("f32",),
     ("f32", "f32"): ("f32",),
-    **{(a, b): ("f32", "f16") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
+    **{(a, b): ("f32", "f16") for a in FP8_FP6_FP4 for b in FP8_FP6_FP4},
     **{(a, b): ("s32",) for a in ("s8", "u8") for b in ("s8", "u8")},
 }
 """Accumulator types of a product, by operand types. f32 operands are read as tf32."""

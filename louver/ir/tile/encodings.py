@@ -283,6 +283,20 @@ class MmaAttr(Encoding):
         )
         return self.placed(shape, register, fragment.thread, self.warp_steps(ROWS, self.columns))
 
+    def scales(self, index: int, shape: Sequence[int]) -> Layout:
+        """The layout of scales of blocks, [rows of A or columns of B, blocks of K]. index: 0 for A, 1 for B.
+
+        Source: PTX ISA, Block Scaling: of four lanes, the first two supply rows r and r + 8, or all have a column.
+        """
+        rows, columns = numbers_of(self.warps_per_cta)
+        blocks = _doublings(1, 1)
+        if index == 0:
+            lanes = ((COLUMNS, 0), (0, 0), (1, 0), (2, 0), (4, 0))
+            return Layout.within(shape, (*blocks, *_doublings(0, ROWS * rows)), lanes, self.warp_steps(ROWS, 0))
+        lanes = ((0, 0), (0, 0), (1, 0), (2, 0), (4, 0))
+        warp = [(column, row) for row, column in self.warp_steps(0, COLUMNS)]
+        return Layout.within(shape, (*blocks, *_doublings(0, COLUMNS * columns)), lanes, warp)
+
     def warp_steps(self, row: int, column: int) -> Steps:
         """The steps of warps. row, column: rows and columns of a tile from one warp to the next; 0 if warps share them."""
         rows, columns = numbers_of(self.warps_per_cta)

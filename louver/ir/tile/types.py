@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.pattern import KERNELS, Pattern, kind_of
 from louver.ir.rule import RuleError
-from louver.ir.tile.elements import ELEMENTS
+from louver.ir.tile.elements import BYTE_FLOATS, ELEMENTS
 from louver.ir.tile.encodings import Encoding
 
 AnyTensor: TypeAlias = TensorType[Attribute]
@@ -46,10 +46,10 @@ def element_of(type_: Attribute) -> Attribute:
 
 
 def element_bits(type_: Attribute) -> int:
-    """Bits of a number, or of each number of a tensor."""
+    """Bits of a number, or of each number of a tensor, with unused ones of a float's byte."""
     element = element_of(type_)
     assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth
+    return 8 if element in BYTE_FLOATS else element.bitwidth
 
 
 def memory_bytes(type_: Attribute) -> int:
@@ -94,8 +94,8 @@ class SparseFormat:
 
 
 FORMATS: dict[str, SparseFormat] = {
-    "NV24": SparseFormat("2:4", 4, KERNELS["register tiles"]["2:4"]),
-    "NV12": SparseFormat("1:2", 2, KERNELS["register tiles"]["1:2"]),
+    "NV24": SparseFormat("2:4", 4, tuple(each for each in KERNELS["products"]["2:4"] if each in ELEMENTS)),
+    "NV12": SparseFormat("1:2", 2, KERNELS["products"]["1:2"]),
 }
 """Sparse encodings that the hardware multiplies, by name.
 

@@ -10,9 +10,10 @@ from xdsl.utils.exceptions import VerifyException
 from louver.compile.plan.nest import read_nest
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
-from louver.frontend.problem import Problem
+from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile import DotOp
 from support.sizes import size
 from support.tile_ir import TILE, rewritten
 
@@ -509,6 +510,22 @@ def test_pairs_of_4_bit_integers() -> None:
     assert str(parse_ir(str(module))) == str(module) and "pairs" in str(module)
     with pytest.raises(UnsupportedKernelError, match="warpgroups multiply no pairs of 4-bit integers"):
         read_nest(module)
+
+
+def test_scales_of_blocks() -> None:
+    """They are written and read again, and warpgroups do not take them."""
+    epilogue = Epilogue(scale="blocks", dense_scale="blocks")
+    module = build_tile_ir(Problem("linear", "e2m1", "e4m3", "f32", epilogue=epilogue), Tile(128, 64, 128))
+    text, types = str(module), "tensor<128x2xui8>, tensor<64x2xui8>"
+    assert str(parse_ir(text)) == text and f"scaled {types}" in text
+    with pytest.raises(UnsupportedKernelError, match="warpgroups scale no blocks of K"):
+        read_nest(module)
+    (dot,) = (op for op in module.walk() if isinstance(op, DotOp))
+    dot.operands[3], dot.operands[4] = dot.operands[4], dot.operands[3]
+    with pytest.raises(
+        VerifyException, match=r"scales of blocks are ui8 \[128, 2\] and \[64, 2\], got tensor<64x2xui8>, "
+    ):
+        dot.verify()
 
 
 def test_pairs_are_of_bytes() -> None:

@@ -38,7 +38,8 @@ def test_torch_dtypes_find_their_element_type(name: str) -> None:
 @pytest.mark.parametrize("bad", ["f99", "float64", np.float64, np.dtype(">f2"), float, 16, None, ""])
 def test_anything_else_is_refused_with_the_list(bad: object) -> None:
     with pytest.raises(
-        ValueError, match=r"one of f16, bf16, e4m3, e5m2, f32, tf32, s8, u8, s4x2, u4x2, s32, s64 .*got"
+        ValueError,
+        match=r"one of f16, bf16, e4m3, e5m2, e2m1, e2m3, e3m2, f32, tf32, s8, u8, s4x2, u4x2, s32, s64 .*got",
     ):
         element_type(bad)
 

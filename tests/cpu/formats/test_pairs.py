@@ -122,9 +122,6 @@ def test_operands_that_pairs_do_not_take(rng: np.random.Generator) -> None:
     [
         (ml_dtypes.int4, "pack two of them in a byte with louver.pack_pairs"),
         (ml_dtypes.uint4, "pack two of them in a byte with louver.pack_pairs"),
-        (ml_dtypes.float4_e2m1fn, "sm_120a is the first target that multiplies sparse arrays of it"),
-        (ml_dtypes.float6_e2m3fn, "louver isa --target sm_120a"),
-        (ml_dtypes.float6_e3m2fn, "no tensors yet. Convert to e4m3"),
     ],
 )
 def test_types_that_no_tensor_has(dtype: Any, message: str) -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import louver
-from louver.formats.dtypes import ELEMENT_TYPES, SPARSE_TYPES, raw_bits
+from louver.formats.dtypes import ELEMENT_TYPES, NARROW_FLOATS, PAIR_TYPES, SPARSE_TYPES, raw_bits
 from louver.formats.torch_tensors import host_array, of_host
 
 torch = pytest.importorskip("torch")
 
-TYPES = [name for name in SPARSE_TYPES if name != "tf32" and ELEMENT_TYPES[name].numbers == 1]
+TYPES = [name for name in SPARSE_TYPES if name != "tf32" and name not in (*PAIR_TYPES, *NARROW_FLOATS)]
 
 
 def weight(rng: np.random.Generator, dtype: str, shape: tuple[int, ...] = (6, 20)) -> Any:

@@ -102,8 +102,8 @@ def test_integer_sums_become_floats_where_steps_follow() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"scale": "column"}, "scale must be one of None, 'tensor', 'row', got 'column'"),
-        ({"dense_scale": "row"}, "dense_scale must be one of None, 'tensor', 'column', got 'row'"),
+        ({"scale": "column"}, "scale must be one of None, 'tensor', 'row', 'blocks', got 'column'"),
+        ({"dense_scale": "row"}, "dense_scale must be one of None, 'tensor', 'column', 'blocks', got 'row'"),
         ({"dense_bias": "s32"}, "dense_bias must be one of None, 'f16', 'bf16', 'f32', got 's32'"),
         ({"c": "e4m3"}, "c must be one of None, 'f16', 'bf16', 'f32', got 'e4m3'"),
         ({"activation": "swish"}, "activation must be one of None, 'relu', 'gelu', 'gelu_tanh', 'silu', got 'swish'"),

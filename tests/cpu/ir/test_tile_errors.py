@@ -20,7 +20,7 @@ TYPES = [
         '!tt.ptr<f16, #tt.sparse<"NV99">>',
         "a sparse encoding is one of 'NV24', 'NV12' or of vectors, such as '2:4@16', got 'NV99'",
     ),
-    (f"!tt.ptr<f32, {SPARSE}>", "is for elements of f16, bf16, e4m3, e5m2, s8, u8, got f32"),
+    (f"!tt.ptr<f32, {SPARSE}>", "is for elements of f16, bf16, e4m3, e5m2, s8, u8, e2m1, e2m3, e3m2, got f32"),
     ('!tt.ptr<f16, #tt.sparse<"NV12">>', "is for elements of f32, got f16"),
     ("!tt.ptr<f16, 3 : i32>", "a pointer's encoding is #tt.sparse<…>, got 3 : i32"),
     (f"!tt.ptr<tensor<8x4xf16>, {SPARSE}>", "has its encoding in the tensor type"),
@@ -406,7 +406,7 @@ def test_functions_check_their_types() -> None:
 
 
 def test_elements_without_a_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="one of f16, bf16, f32, e4m3, e5m2, s8, u8, s32, got 'f64'"):
+    with pytest.raises(ValueError, match="one of f16, bf16, f32, e4m3, e5m2, e2m3, e3m2, e2m1, s8, u8, s32, got 'f64'"):
         element_attribute("f64")
     with pytest.raises(ValueError, match="got f64"):
         element_name(f64)

@@ -201,7 +201,85 @@ def test_pairs_are_refused_where_the_assembler_emulates_them(
         louver.linear(x, s)
 
 
-def test_a_users_kernel_takes_no_pairs(rng: np.random.Generator) -> None:
-    s = louver.compress(louver.pack_pairs(rng.integers(-8, 8, (M, 2 * K))), "2:4", method="magnitude")
-    with pytest.raises(ValueError, match="'w': kernels have no pairs of 4-bit integers, got a sparse tensor of s4x2"):
-        classify((Parameter("w"),), {"w": s})
+@pytest.mark.parametrize("element", ["s4x2", "e2m1", "e3m2"])
+def test_a_users_kernel_takes_no_type_that_triton_lacks(rng: np.random.Generator, element: str) -> None:
+    w = rng.integers(0, 16, (M, K)).astype(np.uint8).view(element_type(element).numpy)
+    for argument in (w, louver.compress(w, "2:4", method="magnitude")):
+        with pytest.raises(
+            ValueError, match=f"'w': kernels have elements of f16, .*, got {element}: call louver.linear"
+        ):
+            classify((Parameter("w"),), {"w": argument})
+
+
+@pytest.mark.parametrize(("element", "capability"), [("e2m1", (12, 0)), ("e2m3", (12, 1)), ("e3m2", (12, 0))])
+def test_narrow_floats_on_consumer_blackwell(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    element: str,
+    capability: tuple[int, int],
+) -> None:
+    card, kind = TileGpu(gpu, monkeypatch, capability), element_type(element)
+    w, bytes_ = (rng.integers(0, 1 << kind.width, (rows, 144)).astype(np.uint8) for rows in (M, N))
+    s = louver.compress(w.view(kind.numpy), "2:4", method="magnitude")
+    exact = bytes_.view(kind.numpy).astype(np.float64) @ np.asarray(s).astype(np.float64).T
+    # No library but NumPy has the type. Bytes beside such a weight are of its type.
+    y, plan = np.full((N, M), np.nan, np.float32), louver.plan("linear", s, N, like=card.on(bytes_), out_dtype="f32")
+    plan(card.on(bytes_), out=card.on(y))
+    np.testing.assert_array_equal(y, exact)
+    assert plan.explain().select.startswith(
+        f"mma.sp::ordered_metadata.m16n8k64 of {element}, one machine instruction on sm_12{capability[1]}a"
+    )
+    x = rng.integers(-3, 4, (N, 144)).astype(element_type("e5m2").numpy)
+    wide, up = np.full((N, M), np.nan, np.float32), louver.compress(w[::-1].view(kind.numpy), "2:4", method="magnitude")
+    louver.linear(card.on(x), louver.gated(s, up), out=card.on(wide), activation="relu")
+    gate, other = (x.astype(np.float64) @ np.asarray(each).astype(np.float64).T for each in (s, up))
+    np.testing.assert_allclose(wide, np.maximum(gate, 0) * other, rtol=1e-6)
+    b, d = np.asfortranarray(bytes_.T), np.full((M, N), np.nan, np.float32)
+    louver.matmul(s, card.on(b), card.on(d))
+    np.testing.assert_array_equal(d, y.T)
+
+
+def test_scales_of_blocks_on_consumer_blackwell(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    card, kind, k = TileGpu(gpu, monkeypatch, (12, 0)), element_type("e2m1"), 144
+    w, x = (rng.integers(0, 16, (rows, k)).astype(np.uint8) for rows in (M, N))
+    s = louver.compress(w.view(kind.numpy), "2:4", method="magnitude")
+    of_rows, of_tokens = (rng.integers(126, 129, (rows, 3)).astype(np.uint8) for rows in (M, N))
+    left, right = (
+        matrix.astype(np.float64) * np.repeat(2.0 ** (factors - 127.0), 64, axis=1)[:, :k]
+        for matrix, factors in ((np.asarray(s), of_rows), (x.view(kind.numpy), of_tokens))
+    )
+    bias, y = rng.integers(-9, 9, M).astype(np.float32), np.full((N, M), np.nan, np.float32)
+    louver.linear(card.on(x), s, card.on(bias), card.on(y), scale=card.on(of_rows), dense_scale=card.on(of_tokens))
+    np.testing.assert_array_equal(y, right @ left.T + bias)
+    b, d = np.asfortranarray(x.T), np.full((M, N), np.nan, np.float32)
+    plan = louver.plan(
+        "matmul", s, N, like=card.on(b), scale=card.on(of_rows), dense_scale=card.on(of_tokens), out_dtype="f32"
+    )
+    plan(card.on(b), out=card.on(d))
+    np.testing.assert_array_equal(d, left @ right.T)
+
+
+@pytest.mark.parametrize("capability", [(8, 9), (9, 0), (10, 0)])
+@pytest.mark.parametrize(("a", "b"), [("e2m1", "u8"), ("e3m2", "e4m3")])
+def test_narrow_floats_are_refused_elsewhere(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    capability: tuple[int, int],
+    a: str,
+    b: str,
+) -> None:
+    card = TileGpu(gpu, monkeypatch, capability)
+    s = louver.compress(np.ones((M, K), element_type(a).numpy), "2:4", method="magnitude")
+    x, read = np.ones((N, K), element_type(b).numpy), a if b == "u8" else b
+    message = (
+        rf"sm_\d+a? has no sparse product of {a}×{read} that is one instruction; the first target with one is sm_120a"
+    )
+    for call in (lambda: louver.linear(card.on(x), s), lambda: louver.plan("linear", s, N, like=card.on(x))):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -19,6 +19,7 @@ from louver.compile.lower.tiles.exact import part_pairs, parts_of, without_nan
 from louver.compile.lower.tiles.numbers import from_f32, to_f32
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import multiplied_as
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DotOp, MmaAttr, element_name
@@ -27,9 +28,10 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, word_columns
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import Fragment
-from louver.isa.mma import ACCUMULATORS, SHORT_ACCUMULATORS, Mma, legal_k
+from louver.isa.mma import Mma, kind_of, legal_k, pairs_of
 from louver.isa.mma_fragments import COLUMNS, ROWS
 from louver.isa.move import Bitcast
+from louver.isa.narrow import SCALE, SCALED, SHIFTS
 from louver.ptx.module import Reg
 
 SHORT_OF = {"s8": "s4", "u8": "u4"}
@@ -79,14 +81,14 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     a, b = operand(left), operand(right)
     sparse = op.metadata is not None
     metadata = None if op.metadata is None else operand(op.metadata)
+    scales = [operand(value) for value in op.scales]
     element = tensor_of(op.d).element_type
     sums = (
         [to_f32(low, each, element) for each in low.values[op.c]]
         if isinstance(element, Float16Type)
         else list(low.values[op.c])
     )
-    d = (ACCUMULATORS | SHORT_ACCUMULATORS)[names[0], names[1]][0]
-    product = _instruction(op, names, d, b.rows, sparse)
+    product = _instruction(op, names, b.rows, sparse)
     layout = low.layout(op.d)
     warps = numbers_of(encoding.warps_per_cta)
     rows = range(0, max(ROWS * warps[0], operand_rows(layout, transposed)), ROWS * warps[0])
@@ -114,6 +116,9 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
             extra: tuple[Reg, ...] = ()
             if metadata is not None:
                 extra = (metadata_word(low, metadata, row // METADATA_ROWS, k, left, words),)
+            extra += tuple(
+                each.at(first, k // SCALED_COLUMNS) for each, first in zip(scales, (row, column), strict=False)
+            )
             places = _sum_places(layout, transposed, row, column)
             _multiply(low, each, (left_of(row), right_of(column), extra), sums, places)
     return tuple(from_f32(low, each, element) for each in sums) if isinstance(element, Float16Type) else tuple(sums)
@@ -124,9 +129,12 @@ def operand_rows(layout: Layout, transposed: bool) -> int:
     return layout.shape[1 if transposed else 0]
 
 
-def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) -> Mma:
-    """The instruction with the most columns of K that fits the tile."""
-    known = [Mma(names[0], names[1], d, each, sparse) for each in legal_k(names[0], sparse)]
+def _instruction(op: DotOp, names: Sequence[str], k: int, sparse: bool) -> Mma:
+    """The instruction with the most columns of K that fits the tile, and the widest sums."""
+    a, b = names
+    kind, scale = (SCALED, SCALE) if op.scales else (kind_of(a, b), "")
+    d = pairs_of(kind)[a, b][0]
+    known = [Mma(a, b, d, each, sparse, kind=kind, scale=scale) for each in legal_k(a, sparse, kind)]
     fitting = [each for each in known if each.columns <= k]
     if not fitting:
         raise unsupported(
@@ -139,8 +147,7 @@ def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) 
 
 def _selected(product: Mma, k: int) -> Mma:
     """The instruction with the selector of the product that begins at column `k`."""
-    selector = k // product.columns % product.selectors
-    return Mma(product.a, product.b, product.d, product.k, product.sparse, selector)
+    return replace(product, selector=k // product.columns % product.selectors)
 
 
 def _multiply(
@@ -150,7 +157,7 @@ def _multiply(
     sums: list[Reg],
     at: Sequence[int],
 ) -> None:
-    """Add one product to the sums `at`, in new registers. operands: parts of A, parts of B, metadata."""
+    """Add one product to the sums `at`, in new registers. operands: parts of A, parts of B, metadata and scales."""
     a, b, extra = operands
     before = tuple(sums[place] for place in at)
     total = before if len(a) == 1 else (low.constant(0.0, "f32"),) * len(at)
@@ -199,7 +206,8 @@ def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
     """Pack elements in one register, the first one in the lowest bits."""
     if name == "tf32":
         return low.emit(Bitcast("b32"), elements[0])
-    return pack_elements(low, elements, WORD // len(elements))
+    word = pack_elements(low, elements, WORD // len(elements))
+    return low.k.shl(word, SHIFTS[name]) if name in SHIFTS else word
 
 
 def metadata_word(

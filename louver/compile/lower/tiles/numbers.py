@@ -20,7 +20,17 @@ from louver.ir import arith as ours
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import step_of
 from louver.ir.refusal import unsupported
-from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerCastOp, PointerType, PtrToIntOp, element_name
+from louver.ir.tile import (
+    BYTE_FLOATS,
+    ELEMENTS,
+    AddPtrOp,
+    ClampFOp,
+    FpToFpOp,
+    PointerCastOp,
+    PointerType,
+    PtrToIntOp,
+    element_name,
+)
 from louver.ir.tile.types import element_of
 from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, IntegerToF32, IntegerToHalf
@@ -408,7 +418,7 @@ def element_bytes(element: Attribute, op: Operation) -> int:
     if is_integer(element):
         return bits_of(element) // 8
     if kind == "b16":
-        return 1 if element_name(element) in ("e4m3", "e5m2") else 2
+        return 1 if element in BYTE_FLOATS else 2
     return 8 if kind == "b64" else 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Operation
@@ -10,8 +11,19 @@ from louver.compile.lower.tiles.numbers import from_f32
 from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.lower.tiles.sums import plus_constant
 from louver.compile.plan.encode.anchors import is_tile
+from louver.formats.dtypes import element_type, raw_bits
 from louver.ir.refusal import unsupported
-from louver.ir.tile import BroadcastOp, ExpandDimsOp, JoinOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
+from louver.ir.tile import (
+    BroadcastOp,
+    ExpandDimsOp,
+    JoinOp,
+    MakeRangeOp,
+    ReshapeOp,
+    SplatOp,
+    SplitOp,
+    TransOp,
+    element_name,
+)
 from louver.ir.tile.layout import Layout, Vector
 from louver.ir.tile.types import element_of, first_of, is_splat, tensor_of
 from louver.isa.instruction import RegType
@@ -40,8 +52,12 @@ def _constant(low: Lowering, number: float, kind: RegType) -> Reg:
 
 
 def _narrow(low: Lowering, op: arith.ConstantOp, number: float) -> Reg:
-    """A floating-point constant of 16 or 8 bits. The elements of the attribute have this type already."""
-    return from_f32(low, low.constant(number, "f32"), element_of(op.result.type))
+    """A floating-point constant of up to 16 bits. The elements of the attribute have this type already."""
+    type_ = element_of(op.result.type)
+    element = element_type(element_name(type_))
+    if element.unused:
+        return low.constant(int(raw_bits(np.array(number, element.numpy))), "b16")
+    return from_f32(low, low.constant(number, "f32"), type_)
 
 
 def lower_range(low: Lowering, op: MakeRangeOp) -> Registers:

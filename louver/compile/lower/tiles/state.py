@@ -7,7 +7,7 @@ A tile is a list of registers in the order of its layout, one for each element. 
 | boolean | predicate |
 | integer of up to 32 bits | 32 bits, extended by the sign (u8 by zeros) |
 | f16, bf16 | 16 bits |
-| 8-bit float | 16 bits; the upper byte is 0 |
+| float of up to 8 bits | 16 bits; the upper byte is 0 |
 | pointer | 64-bit address |
 """
 
@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
-    Float8E4M3FNType,
-    Float8E5M2Type,
     Float16Type,
     Float32Type,
     IndexType,
@@ -32,7 +30,7 @@ from louver.analysis.runs import Runs
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Known, Test
 from louver.compile.plan.encode.exchange_plan import Means
 from louver.ir.refusal import unsupported
-from louver.ir.tile import PointerType
+from louver.ir.tile import BYTE_FLOATS, PointerType
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
@@ -58,7 +56,9 @@ def register_class(element: Attribute, op: Operation) -> RegType:
             return "b64"
         case Float32Type():
             return "f32"
-        case Float16Type() | BFloat16Type() | Float8E4M3FNType() | Float8E5M2Type():
+        case Float16Type() | BFloat16Type():
+            return "b16"
+        case _ if element in BYTE_FLOATS:
             return "b16"
         case _:
             pass

@@ -119,7 +119,7 @@ def dot_operands(op: tt.DotOp, natures: Natures) -> Wanted:
 
 
 def multiplied_operands(op: tt.DotOp, natures: Natures) -> Wanted:
-    """The operands of a dot in the order a, b, metadata, c, with the encodings that its instruction needs."""
+    """The operands of a dot in the order a, b, metadata, c, scales, with the encodings that its instruction needs."""
     sums = natures.of(op.d)
     assert isinstance(sums, tt.MmaAttr)
     sparse = None if op.sparse_index is None else op.sparse_index.value.data
@@ -132,7 +132,11 @@ def multiplied_operands(op: tt.DotOp, natures: Natures) -> Wanted:
         wanted.append((value, encoding))
     if op.metadata is not None and sparse is not None:
         wanted.append((op.metadata, tt.DotOperandAttr.of(sparse, sums, 16, METADATA)))
-    return [*wanted, (op.c, sums)]
+    scales = [
+        (value, tt.LinearAttr.of(sums.scales(index, tensor_of(value).get_shape())))
+        for index, value in enumerate(op.scales)
+    ]
+    return [*wanted, (op.c, sums), *scales]
 
 
 def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:

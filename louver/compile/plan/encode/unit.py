@@ -127,7 +127,7 @@ def by_warpgroups(op: DotOp) -> bool:
 def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
     """Whether warpgroups can multiply a dot, for any number of warpgroups. A of the product may be in registers."""
     # Both operands may be one tile.
-    if op.pairs is not None or (op.a if is_transposed(op) else op.b) not in staged:
+    if op.pairs is not None or op.scales or (op.a if is_transposed(op) else op.b) not in staged:
         return False
     if not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType):
         return False

@@ -78,7 +78,7 @@ def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:
     """The loads from which operands are computed."""
     found: set[Operation] = set()
     for dot in dots:
-        for operand in (dot.a, dot.b, *([] if dot.metadata is None else [dot.metadata])):
+        for operand in (dot.a, dot.b, *([] if dot.metadata is None else [dot.metadata]), *dot.scales):
             found |= _loads_of(operand, dot.parent_block()) or set()
     return found
 
