@@ -70,11 +70,11 @@ def test_a_trace_follows_calls_and_no_imports() -> None:
     from louver.compile.plan.schedule import Schedule
 
     def call() -> None:
-        importlib.reload(importlib.import_module("louver.formats.dtypes"))
+        importlib.reload(importlib.import_module("louver.runtime.callers"))
         Schedule.of(stages=3)
 
     steps = dict(ways.trace(call))
-    assert steps["compile/plan/schedule.py"] == 0 and "formats/dtypes.py" not in steps
+    assert steps["compile/plan/schedule.py"] == 0 and "runtime/callers.py" not in steps
 
 
 def test_a_way_that_fails_says_why() -> None:
