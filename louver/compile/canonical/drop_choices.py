@@ -38,7 +38,8 @@ def drop_choices(module: ModuleOp) -> None:
         if not chosen:
             continue
         describer = Describer.of(function)
-        if any([_drop(op, choice, describer) for op, choice in chosen]):
+        dropped = [op for op, choice in chosen if _drop(op, choice, describer)]
+        if dropped:
             remove_dead(function)
 
 
