@@ -38,8 +38,8 @@ def drop_choices(module: ModuleOp) -> None:
         if not chosen:
             continue
         describer = Describer.of(function)
-        dropped = [_drop(op, choice, describer) for op, choice in chosen]
-        if any(dropped):
+        dropped = [op for op, choice in chosen if _drop(op, choice, describer)]
+        if dropped:
             remove_dead(function)
 
 
