@@ -73,7 +73,7 @@ class CheckedCall:
             if int(numbers[argument]) % of:
                 raise MultipleError(
                     f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
-                    "with whole rows and words of metadata",
+                    "with whole rows and words of metadata: pad the tensors, or mask their loads",
                     int(numbers[argument]),
                 )
         for size, step in conditions.steps:

@@ -50,6 +50,7 @@ from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
+from louver.compile.decompose.replaced_offsets import whole_where_replaced
 from louver.compile.decompose.sample import Part, Places, Samples
 from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
 from louver.compile.rewrite.insert import insert, insert_before
@@ -199,6 +200,11 @@ class _Proven:
             if needs is None:
                 raise unsupported(_PIECES_OF_INTEGERS, load, _instead_of_integers("rows" if across else "columns"))
             piece, runs = group, Runs({**runs.multiples, **dict(needs)})
+        elif piece == 1:
+            ignored, rows = _zeroed(load, columns), tensor_of(load.result).get_shape()[1 - columns]
+            wholes = {columns: group if ignored else width, 1 - columns: rows}
+            needs = whole_where_replaced(load, runs.multiples, wholes)
+            runs = Runs({**runs.multiples, **dict(needs)})
         zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
         line, masked, distance = piece, piece, None
         if across:

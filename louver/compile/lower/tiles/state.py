@@ -84,6 +84,11 @@ class Rooms:
     multiplied: KeysView[SSAValue]
     bytes: int
 
+    def __str__(self) -> str:
+        staged = [f"{at}: {tile.type}" for tile, at in self.staged.items()]
+        exchanges = [f"{at}: exchange of {op.name}" for op, at in self.exchanges.items()]
+        return "\n".join([f"{self.bytes} bytes of shared memory", *staged, *exchanges])
+
 
 @dataclass(slots=True)
 class Accesses:

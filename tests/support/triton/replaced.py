@@ -1,0 +1,25 @@
+"""A product whose sparse tile has offsets that are replaced outside of the tensor, without a mask."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def replaced(
+    x, w, y, M, N, K, FIRST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y[m, n] = x[m, k] · w[n, k]. FIRST: whether w is loaded before x."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        if FIRST:
+            right = tl.load(w + tl.where((n[None, :] < N) & (k[:, None] < K), n[None, :] * K + k[:, None], 0))
+        left = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        if not FIRST:
+            right = tl.load(w + tl.where((n[None, :] < N) & (k[:, None] < K), n[None, :] * K + k[:, None], 0))
+        total = tl.dot(left, right, total)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
