@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, Literal
 
 import ml_dtypes
@@ -40,8 +41,10 @@ def quantize_blocks(array: ArrayLike, dtype: BlockType = "e4m3") -> tuple[NDArra
     blocks = -(-k // SCALED_COLUMNS)
     padded = np.zeros((*leading, blocks * SCALED_COLUMNS))
     padded[..., :k] = wide
-    groups, most = padded.reshape(*leading, blocks, SCALED_COLUMNS), float(ml_dtypes.finfo(element.numpy).max)
-    largest = np.abs(groups).max(axis=-1, initial=0)
-    powers = np.where(largest == 0, 0, np.frexp(largest)[1] - np.frexp(most)[1]).clip(-BIAS, BIAS)
+    finfo: Any = ml_dtypes.finfo(element.numpy)
+    groups, most = padded.reshape(*leading, blocks, SCALED_COLUMNS), float(finfo.max)
+    largest: NDArray[np.float64] = np.abs(groups).max(axis=-1, initial=0)
+    exponents: NDArray[np.int32] = np.frexp(largest)[1] - math.frexp(most)[1]
+    powers: NDArray[np.int32] = np.where(largest == 0, 0, exponents).clip(-BIAS, BIAS)
     scaled = np.ldexp(groups, -powers[..., None]).clip(-most, most).reshape(padded.shape)[..., :k]
     return np.ascontiguousarray(scaled).astype(element.numpy), (powers + BIAS).astype(np.uint8)

@@ -114,3 +114,9 @@ def test_four_bits(cli: Cli) -> None:
         "sm_90a has no sparse product of u4x2×u4x2 that is one instruction; the first target with one is sm_80"
         in refused
     )
+
+
+def test_floats_below_eight_bits(cli: Cli) -> None:
+    problem = ("compile", "--problem", "64,16,128", "--dtype", "e3m2")
+    assert "m16n8k64.row.col.kind::f8f6f4.f32.e3m2.e3m2.f32" in cli(*problem, "--target", "sm_121a").output
+    assert "of e3m2×e3m2 that is one instruction; the first target with one is sm_120a" in cli.refused(*problem)

@@ -208,3 +208,15 @@ def test_the_interpreter_scales_blocks(rng: np.random.Generator) -> None:
     run_kernel(module, (1, 1), {"a": s, "b": x, "d": d, "scale": of_rows, "dense_scale": of_tokens, **sizes})
     expected = scaled(np.asarray(s), of_rows) @ scaled(x, of_tokens).T
     np.testing.assert_allclose(d, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"a": "f16", "b": "f16"}, "scales of blocks are for one product of e4m3, .*, got f16×f16"),
+        ({"a": "e2m1", "b": "e4m3", "batch": "dense"}, "got e2m1×e4m3 in a batch"),
+    ],
+)
+def test_problems_without_scales(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Problem("linear", epilogue=SCALED, **fields)
