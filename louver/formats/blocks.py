@@ -41,8 +41,8 @@ def quantize_blocks(array: ArrayLike, dtype: BlockType = "e4m3") -> tuple[NDArra
     blocks = -(-k // SCALED_COLUMNS)
     padded = np.zeros((*leading, blocks * SCALED_COLUMNS))
     padded[..., :k] = wide
-    finfo: Any = ml_dtypes.finfo(element.numpy)
-    groups, most = padded.reshape(*leading, blocks, SCALED_COLUMNS), float(finfo.max)
+    finfo: Any = ml_dtypes.finfo
+    groups, most = padded.reshape(*leading, blocks, SCALED_COLUMNS), float(finfo(element.numpy).max)
     largest: NDArray[np.float64] = np.abs(groups).max(axis=-1, initial=0)
     exponents: NDArray[np.int32] = np.frexp(largest)[1] - math.frexp(most)[1]
     powers: NDArray[np.int32] = np.where(largest == 0, 0, exponents).clip(-BIAS, BIAS)

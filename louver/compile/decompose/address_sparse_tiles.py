@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
@@ -36,7 +35,7 @@ from xdsl.dialects.builtin import (
     i32,
     i64,
 )
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.alignment import NOTHING, Needs
@@ -53,6 +52,7 @@ from louver.compile.decompose.memory import Axes, part_types, require_lifted, re
 from louver.compile.decompose.replaced_offsets import whole_where_replaced
 from louver.compile.decompose.sample import Part, Places, Samples
 from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
+from louver.compile.decompose.zeroed_columns import zeroed_columns
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
@@ -201,11 +201,11 @@ class _Proven:
                 raise unsupported(_PIECES_OF_INTEGERS, load, _instead_of_integers("rows" if across else "columns"))
             piece, runs = group, Runs({**runs.multiples, **dict(needs)})
         elif piece == 1:
-            ignored, rows = _zeroed(load, columns), tensor_of(load.result).get_shape()[1 - columns]
+            ignored, rows = zeroed_columns(load, columns), tensor_of(load.result).get_shape()[1 - columns]
             wholes = {columns: group if ignored else width, 1 - columns: rows}
             needs = whole_where_replaced(load, runs.multiples, wholes)
             runs = Runs({**runs.multiples, **dict(needs)})
-        zeroed = [each for each in _zeroed(load, columns) if runs.same(*each, max(piece, group))]
+        zeroed = [each for each in zeroed_columns(load, columns) if runs.same(*each, max(piece, group))]
         line, masked, distance = piece, piece, None
         if across:
             lines = {each: apart.of(load.ptr, columns, each) for each in (group * ENTRY_CODES, group)}
@@ -243,44 +243,6 @@ def _needs(moves: Callable[[Runs], bool], runs: Runs, group: int) -> Needs | Non
         fewer = [other for other in chosen if other is not each]
         chosen = fewer if proves(fewer) else chosen
     return frozenset((each, group) for each in chosen)
-
-
-def _zeroed(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
-    """Conditions on columns alone under which the other operand of the only dot of a tile is not zero, each with the dimension of
-    columns in it.
-    """
-    value, along = load.result, columns
-    uses = list(value.uses)
-    while len(uses) == 1 and isinstance(turn := uses[0].operation, tt.TransOp):
-        value, along, uses = turn.result, 1 - along, list(turn.result.uses)
-    if len(uses) != 1 or not isinstance(dot := uses[0].operation, tt.DotOp) or uses[0].index != 1 - along:
-        return []
-    other, across = dot.operands[along], 1 - along
-    while isinstance(other.owner, tt.TransOp):
-        other, across = other.owner.src, 1 - across
-    source = other.owner
-    if (
-        not isinstance(source, tt.LoadOp)
-        or source.mask is None
-        or (source.other is not None and not is_zero(source.other))
-    ):
-        return []
-    found, pending = list[tuple[SSAValue, int]](), [source.mask]
-    while pending:
-        owner = pending.pop().owner
-        if isinstance(owner, arith.AndIOp):
-            pending += owner.operands
-        elif isinstance(owner, tt.BroadcastOp) and _comes_before(owner, load):
-            found += [(owner.result, across)] if tensor_of(owner.src).get_shape()[1 - across] == 1 else []
-    return found
-
-
-def _comes_before(op: Operation, other: Operation) -> bool:
-    """Whether an operation's results are known where another operation, perhaps of an inner region, stands."""
-    place: Operation | None = other
-    while place is not None and place.parent is not op.parent:
-        place = place.parent_op()
-    return place is not None and op.is_before_in_block(place)
 
 
 @dataclass(frozen=True, slots=True)

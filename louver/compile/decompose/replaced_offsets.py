@@ -26,7 +26,7 @@ def whole_where_replaced(load: tt.LoadOp, multiples: Mapping[SSAValue, int], who
     if load.mask is not None:
         return frozenset()
     found = ((_size(each), wholes[along]) for each, along in _comparisons(load.ptr))
-    return frozenset((size, of) for size, of in found if size in multiples and multiples[size] % of)
+    return frozenset((size, of) for size, of in found if size is not None and multiples.get(size, of) % of)
 
 
 def _comparisons(pointers: SSAValue) -> Iterator[tuple[CmpiOp, int]]:
