@@ -44,7 +44,7 @@ from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
-from louver.compile.dump import Dump
+from louver.compile.dump import NOWHERE, Dump, Watch
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.kernel_state import KernelState
@@ -52,20 +52,7 @@ from louver.compile.lower.products import lower
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.rotate import rotate_loops
 from louver.compile.lower.tiles.shared_memory import shared_peak
-from louver.compile.passes import (
-    COPY,
-    NOWHERE,
-    First,
-    Pass,
-    State,
-    Step,
-    Watch,
-    Way,
-    attempt,
-    names,
-    on_module,
-    run_passes,
-)
+from louver.compile.passes import COPY, First, Pass, State, Step, Way, attempt, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
 from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.live_sums import most_sums

@@ -8,6 +8,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.ir.rule import RuleError
 from louver.user.autotuned import AutotunedKernel
 from louver.user.decorators import unwrap
 from louver.user.hints import Hints
@@ -120,7 +121,7 @@ class StyleSource:
         self.asked.append(dict(constexprs))
         style = constexprs["STYLE"]
         if style not in STYLES:
-            raise ValueError(f"{REFUSED} is {' or '.join(STYLES)}, got {style!r}")
+            raise RuleError(f"{REFUSED} is {' or '.join(STYLES)}, got {style!r}")
         return read_copy(kept(style))
 
 
