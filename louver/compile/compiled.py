@@ -12,8 +12,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import FLAG, ArgumentParameter, Signature, parameter_name
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.product import ProductNest
-from louver.ir.rule import RuleError
 from louver.ir.tile.aliases import text_with_aliases
+from louver.isa.rule import RuleError
 from louver.isa.targets import CTA_SHARED_BYTES, Target
 from louver.ptx.flagged import RunsIf, flagged
 from louver.ptx.module import Kernel, Module

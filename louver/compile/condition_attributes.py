@@ -11,9 +11,9 @@ from xdsl.ir import Attribute
 
 from louver.ir.conditions import Conditions, Reach, Split
 from louver.ir.polynomial import Polynomial, Size
-from louver.ir.rule import RuleError
 from louver.ir.tile import FuncOp
 from louver.ir.tile.function import text_of
+from louver.isa.rule import RuleError
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 REACH_IN_BRANCH = "louver.reach_in_branch"

@@ -17,8 +17,8 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.compile.defect import DefectError, defect, is_foreign
 from louver.compile.dump import NOWHERE, Watch
 from louver.ir.refusal import Refusal
-from louver.ir.rule import RuleError
 from louver.ir.tile import FuncOp
+from louver.isa.rule import RuleError
 
 
 @dataclass(slots=True)

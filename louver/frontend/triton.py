@@ -13,9 +13,9 @@ from xdsl.dialects.builtin import Float32Type, ModuleOp, StringAttr
 
 from louver.frontend.ttir import read_ttir, sparse_axis, sparse_mark
 from louver.frontend.tuples import CONSTEXPR, Elements, arrange
-from louver.ir.rule import RuleError
 from louver.ir.tile import DotOp
 from louver.ir.tile.types import tensor_of
+from louver.isa.rule import RuleError
 from louver.isa.targets import target as machine
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 
 CONSTEXPR = "constexpr"
 """The type of a compile-time constant. Source: Triton."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.ir.polynomial import Size
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.ir.arith import ARITH
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
-from louver.ir.rule import RuleError
 from louver.ir.tile import ExternElementwiseOp
 from louver.ir.tile.types import element_of
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
+from louver.isa.rule import RuleError
 
 _CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*ARITH.operations, *math.Math.operations)}
 

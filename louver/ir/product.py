@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from louver.formats.pattern import LIFTED_PATTERNS, Pattern
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 from louver.isa.wgmma import TRANSPOSABLE
 
 

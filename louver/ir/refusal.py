@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation
 from xdsl.printer import Printer
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 
 T = TypeVar("T")
 R = TypeVar("R")

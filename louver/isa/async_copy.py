@@ -15,6 +15,7 @@ import numpy as np
 from louver.isa.instruction import SM90, Bits, Effect, Operand, RegType, Requirement, pointer, register
 from louver.isa.machine import Outcome, WarpState
 from louver.isa.memory import VECTOR, check_size, registers_to_bytes
+from louver.isa.rule import RuleError
 from louver.isa.targets import MAX_PENDING_COPIES
 
 CopyBytes = Literal[4, 8, 16]
@@ -42,7 +43,7 @@ class AsyncCopy(Effect):
 
     def __post_init__(self) -> None:
         if self.size not in get_args(CopyBytes):
-            raise ValueError(f"a thread copies 4, 8 or 16 bytes, got {self.size}")
+            raise RuleError(f"a thread copies 4, 8 or 16 bytes, got {self.size}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -86,7 +87,7 @@ class AsyncWait(Effect):
 
     def __post_init__(self) -> None:
         if not 0 <= self.pending <= MAX_PENDING_COPIES:
-            raise ValueError(f"a wait leaves 0 to {MAX_PENDING_COPIES} groups pending, got {self.pending}")
+            raise RuleError(f"a wait leaves 0 to {MAX_PENDING_COPIES} groups pending, got {self.pending}")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return warp.async_wait(self.pending)
@@ -124,7 +125,7 @@ class StoreAsync(Effect):
 
     def __post_init__(self) -> None:
         if self.type == "b16":
-            raise ValueError("an asynchronous store moves registers of 32 or 64 bits, got b16: pack two in one")
+            raise RuleError("an asynchronous store moves registers of 32 or 64 bits, got b16: pack two in one")
         check_size("store", self.type, self.count)
 
     @property

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from louver.isa.instruction import Bits, Operand, Pure, output, reads
+from louver.isa.rule import RuleError
 
 BITS = 32
 """Width of the registers."""
@@ -87,7 +88,7 @@ class Logic3(Pure):
 
     def __post_init__(self) -> None:
         if not 0 <= self.table <= 0xFF:
-            raise ValueError(f"a table of three bits has 8 bits, got {self.table:#x}")
+            raise RuleError(f"a table of three bits has 8 bits, got {self.table:#x}")
 
     def text(self, *args: str) -> str:
         return f"{self.mnemonic} {', '.join(args)}, {self.table:#04x}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement, output, pointer, register
 from louver.isa.machine import GENERIC_PARAMETERS, Outcome, WarpState
+from louver.isa.rule import RuleError
 from louver.isa.targets import MAX_PENDING_COPIES, MBARRIER_MAX_TRANSACTION_BYTES, TENSOR_MAP_MAX_BOX, BulkSpace
 
 COPY_CHUNK = 16
@@ -54,36 +55,36 @@ class TensorMap:
     def __post_init__(self) -> None:
         rank = len(self.shape)
         if not 1 <= rank <= 5:
-            raise ValueError(f"a tensor map has 1 to 5 dimensions, got {rank}")
+            raise RuleError(f"a tensor map has 1 to 5 dimensions, got {rank}")
         if len(self.strides) != rank - 1 or len(self.box) != rank:
-            raise ValueError(
+            raise RuleError(
                 f"a tensor map of {rank} dimensions needs {rank - 1} strides and {rank} box sizes, "
                 f"got {len(self.strides)} and {len(self.box)}"
             )
         if self.element_bytes not in (1, 2, 4, 8):
-            raise ValueError(f"element_bytes must be 1, 2, 4 or 8, got {self.element_bytes}")
+            raise RuleError(f"element_bytes must be 1, 2, 4 or 8, got {self.element_bytes}")
         if self.adds is not None and ADDED_BYTES.get(self.adds) != self.element_bytes:
-            raise ValueError(
+            raise RuleError(
                 f"bulk copies add {', '.join(ADDED_BYTES)} of their own size, got {self.adds} of {self.element_bytes} bytes"
             )
         if self.address % 16:
-            raise ValueError(
+            raise RuleError(
                 f"the address must be a multiple of 16 bytes, got {self.address:#x}: copy to an aligned buffer"
             )
         for size in self.shape:
             if not 1 <= size <= 1 << 32:
-                raise ValueError(f"each dimension has 1 to 2^32 elements, got {size}")
+                raise RuleError(f"each dimension has 1 to 2^32 elements, got {size}")
         for stride in self.strides:
             if stride % 16 or not 0 < stride < 1 << 40:
-                raise ValueError(f"strides are multiples of 16 bytes under 2^40, got {stride}: pad the row pitch")
+                raise RuleError(f"strides are multiples of 16 bytes under 2^40, got {stride}: pad the row pitch")
         for size in self.box:
             if not 1 <= size <= TENSOR_MAP_MAX_BOX:
-                raise ValueError(f"each box dimension has 1 to {TENSOR_MAP_MAX_BOX} elements, got {size}")
+                raise RuleError(f"each box dimension has 1 to {TENSOR_MAP_MAX_BOX} elements, got {size}")
         inner = self.box[0] * self.element_bytes
         if inner % 16:
-            raise ValueError(f"the box's inner dimension must be a multiple of 16 bytes, got {inner}")
+            raise RuleError(f"the box's inner dimension must be a multiple of 16 bytes, got {inner}")
         if self.swizzle and inner > self.swizzle:
-            raise ValueError(
+            raise RuleError(
                 f"the box's inner bytes must fit the swizzle span, got {inner} bytes for a span of {self.swizzle}"
             )
 
@@ -105,7 +106,7 @@ Eviction: TypeAlias = Literal["first", "last"]
 
 def _check_rank(rank: int) -> None:
     if not 1 <= rank <= MAX_RANK:
-        raise ValueError(f"a tensor map has 1 to {MAX_RANK} dimensions, got {rank}")
+        raise RuleError(f"a tensor map has 1 to {MAX_RANK} dimensions, got {rank}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class CachePolicy(Pure):
 
     def __post_init__(self) -> None:
         if self.eviction not in get_args(Eviction):
-            raise ValueError(f'data is evicted "first" or "last", got {self.eviction!r}')
+            raise RuleError(f'data is evicted "first" or "last", got {self.eviction!r}')
 
     def text(self, *args: str) -> str:
         """The fraction 1.0 applies the policy to all data."""
@@ -180,7 +181,7 @@ class BulkTensorLoad(Effect):
     def __post_init__(self) -> None:
         _check_rank(self.rank)
         if self.multicast and self.space == "shared::cta":
-            raise ValueError("a multicast copy goes to shared::cluster, got shared::cta: that is one CTA's memory")
+            raise RuleError("a multicast copy goes to shared::cluster, got shared::cta: that is one CTA's memory")
 
     @property
     def requires(self) -> Requirement:
@@ -310,7 +311,7 @@ class BulkWait(Effect):
 
     def __post_init__(self) -> None:
         if not 0 <= self.pending <= MAX_PENDING_COPIES:
-            raise ValueError(f"a wait leaves 0 to {MAX_PENDING_COPIES} groups pending, got {self.pending}")
+            raise RuleError(f"a wait leaves 0 to {MAX_PENDING_COPIES} groups pending, got {self.pending}")
 
     @property
     def mnemonic(self) -> str:

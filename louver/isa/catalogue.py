@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from louver.formats.dtypes import ElementTypeError, element_type, multiplied_as
 from louver.isa.mma import ACCUMULATORS, SHORT_ACCUMULATORS, Mma, legal_k, pairs_of
 from louver.isa.narrow import KINDS, Container
+from louver.isa.rule import RuleError
 from louver.isa.targets import TARGETS, MmaFamily, Support, Target
 from louver.isa.wgmma import ACCUMULATORS as WARPGROUP_ACCUMULATORS
 from louver.isa.wgmma import Wgmma, legal_n
@@ -71,7 +72,7 @@ def offers(machine: Target, *, sparse: bool = False, element: str | None = None)
     if not found:
         kind, of = "sparse products" if sparse else "products", "" if name is None else f" of {name}"
         first = next((other.name for other in TARGETS.values() if any(_offers(other, sparse, name))), "none yet")
-        raise ValueError(f"the first target with {kind}{of} is {first}, got {machine.name}, which has none")
+        raise RuleError(f"the first target with {kind}{of} is {first}, got {machine.name}, which has none")
     return found
 
 
@@ -138,5 +139,5 @@ def _element(name: str) -> str:
     except ElementTypeError:
         found = ""
     if found not in known:
-        raise ValueError(f"tensor cores multiply {', '.join(known)}, got {name!r}")
+        raise RuleError(f"tensor cores multiply {', '.join(known)}, got {name!r}")
     return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.isa.floating import f32_to_odd
 from louver.isa.instruction import Bits, Operand, Pure, RegType, Requirement, output, reads, register
+from louver.isa.rule import RuleError
 from louver.isa.scalar import CANONICAL_NAN, REGISTER, VALUE, to_bits
 
 Half = Literal["f16", "bf16"]
@@ -224,7 +225,7 @@ class RoundWhole(Pure):
 
     def __post_init__(self) -> None:
         if self.to not in WHOLE_ROUNDINGS:
-            raise ValueError(f"numbers are rounded to whole ones by {', '.join(WHOLE_ROUNDINGS)}, got {self.to!r}")
+            raise RuleError(f"numbers are rounded to whole ones by {', '.join(WHOLE_ROUNDINGS)}, got {self.to!r}")
 
     @property
     def mnemonic(self) -> str:
@@ -260,7 +261,7 @@ class ConvertInteger(Pure):
     def __post_init__(self) -> None:
         if (self.to, self.source) not in INTEGER_CONVERSIONS:
             known = ", ".join(f"{to} from {source}" for to, source in INTEGER_CONVERSIONS)
-            raise ValueError(f"integer conversions are {known}, got {self.to} from {self.source}")
+            raise RuleError(f"integer conversions are {known}, got {self.to} from {self.source}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:

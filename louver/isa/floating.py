@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.isa.instruction import Bits, Operand, Pure, Requirement, output, reads
+from louver.isa.rule import RuleError
 from louver.isa.scalar import CANONICAL_NAN, REGISTER
 
 F64 = NDArray[np.float64]
@@ -114,7 +115,7 @@ class Approximate(Pure):
 
     def __post_init__(self) -> None:
         if self.op not in APPROXIMATIONS:
-            raise ValueError(f"the approximations are {', '.join(APPROXIMATIONS)}, got {self.op!r}")
+            raise RuleError(f"the approximations are {', '.join(APPROXIMATIONS)}, got {self.op!r}")
 
     @property
     def mnemonic(self) -> str:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from louver.isa.fragments import Fragment
+from louver.isa.rule import RuleError
 
 LANE_COLUMNS = 4
 """Neighbouring columns of a lane: 16 bytes of f32."""
@@ -50,7 +51,7 @@ class FmaBlock:
 
     def __post_init__(self) -> None:
         if self.n not in WIDTHS:
-            raise ValueError(
+            raise RuleError(
                 f"products on CUDA cores have {', '.join(map(str, WIDTHS))} columns, got {self.n}: use a tile of these"
             )
 

@@ -34,6 +34,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.isa.rule import RuleError
 from louver.isa.targets import WARPGROUP_THREADS
 
 ROWS = 64
@@ -81,13 +82,13 @@ class Fragment:
 
     def __post_init__(self) -> None:
         if self.rows * self.columns % (self.threads * self.packed):
-            raise ValueError(
+            raise RuleError(
                 f"{self.name}: {self.columns} columns do not fill whole registers of {self.threads} threads"
             )
         rows, columns = self.coordinates()
         inside = (rows >= 0) & (rows < self.rows) & (columns >= 0) & (columns < self.columns)
         if not inside.all() or np.unique(rows * self.columns + columns).size != self.rows * self.columns:
-            raise ValueError(f"{self.name}: the steps do not visit each of {self.rows} x {self.columns} elements once")
+            raise RuleError(f"{self.name}: the steps do not visit each of {self.rows} x {self.columns} elements once")
 
     @property
     def packed(self) -> int:
@@ -115,7 +116,7 @@ class Fragment:
         """Registers, uint32 [registers, threads], from raw elements, unsigned [rows, columns]."""
         storage = UNSIGNED[self.bits]
         if matrix.shape != (self.rows, self.columns) or matrix.dtype != storage:
-            raise ValueError(
+            raise RuleError(
                 f"{self.name} holds [{self.rows}, {self.columns}] of {np.dtype(storage)}, got {list(matrix.shape)} of {matrix.dtype}"
             )
         parts = np.ascontiguousarray(matrix).reshape(-1)[_flat(self)]
@@ -124,7 +125,7 @@ class Fragment:
     def scatter(self, registers: NDArray[np.uint32]) -> NDArray[np.unsignedinteger]:
         """Raw elements, unsigned [rows, columns], from registers, uint32 [registers, threads]."""
         if registers.shape != (self.registers, self.threads) or registers.dtype != np.uint32:
-            raise ValueError(
+            raise RuleError(
                 f"{self.name} has uint32 [{self.registers}, {self.threads}] registers, got {registers.dtype} {list(registers.shape)}"
             )
         storage = UNSIGNED[self.bits]

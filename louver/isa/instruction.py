@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.isa.rule import RuleError
+
 if TYPE_CHECKING:
     from louver.isa.machine import Outcome, WarpState
 
@@ -68,9 +70,9 @@ class Operand:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise ValueError(f"operand {self.name}: count must be at least 1, got {self.count}")
+            raise RuleError(f"operand {self.name}: count must be at least 1, got {self.count}")
         if self.role != "in" and self.kind not in ("register", "value"):
-            raise ValueError(f"operand {self.name}: an output must be a register, got kind {self.kind!r}")
+            raise RuleError(f"operand {self.name}: an output must be a register, got kind {self.kind!r}")
 
 
 def output(type: RegType, name: str = "d") -> Operand:

@@ -18,6 +18,7 @@ import numpy as np
 
 from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement, pointer
 from louver.isa.machine import Outcome, WarpState
+from louver.isa.rule import RuleError
 
 ROWS = 8
 """Rows of a matrix, and 16-bit elements of a row."""
@@ -29,7 +30,7 @@ _COUNTS = (1, 2, 4)
 
 def _check(count: int) -> None:
     if count not in _COUNTS:
-        raise ValueError(f"1, 2 or 4 matrices move at once, got {count}")
+        raise RuleError(f"1, 2 or 4 matrices move at once, got {count}")
 
 
 def _addresses(address: Bits, count: int) -> Bits:

@@ -25,6 +25,7 @@ from louver.isa.instruction import (
     reads,
 )
 from louver.isa.machine import U8, AtomicKind, Outcome, WarpState
+from louver.isa.rule import RuleError
 from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
 
 AtomicOrder: TypeAlias = Literal["", "acquire", "release", "acq_rel"]
@@ -62,9 +63,7 @@ def _size(kind: RegType, count: int) -> int:
 def check_size(what: str, kind: RegType, count: int) -> None:
     """Raise ValueError unless a lane can load or store `count` registers of that kind at once."""
     if kind == "pred" or count not in VECTOR or _size(kind, count) > MAX_BYTES:
-        raise ValueError(
-            f"a {what} moves 1, 2 or 4 registers of at most {MAX_BYTES} bytes a lane, got {count} × {kind}"
-        )
+        raise RuleError(f"a {what} moves 1, 2 or 4 registers of at most {MAX_BYTES} bytes a lane, got {count} × {kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Load(Effect):
     def __post_init__(self) -> None:
         check_size("load", self.type, self.count)
         if (self.read_only or self.streaming) and self.space != "global":
-            raise ValueError(
+            raise RuleError(
                 "only global memory is read by .nc or past L1, got shared: leave read_only and streaming out"
             )
 
@@ -209,7 +208,7 @@ class AtomicAdd(Effect):
 
     def __post_init__(self) -> None:
         if self.type not in ATOMIC_TYPES:
-            raise ValueError(f"atomics add {', '.join(ATOMIC_TYPES)}, got {self.type}: convert the value first")
+            raise RuleError(f"atomics add {', '.join(ATOMIC_TYPES)}, got {self.type}: convert the value first")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -247,7 +246,7 @@ class AddVector(Effect):
 
     def __post_init__(self) -> None:
         if self.type not in ("f32", "f16x2", "bf16x2") or self.count not in (2, 4):
-            raise ValueError(f"a vector of 2 or 4 f32, f16x2 or bf16x2 is added, got {self.count} × {self.type}")
+            raise RuleError(f"a vector of 2 or 4 f32, f16x2 or bf16x2 is added, got {self.count} × {self.type}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -296,14 +295,14 @@ class AtomicUpdate(Effect):
 
     def __post_init__(self) -> None:
         if self.op not in ATOMIC_UPDATES:
-            raise ValueError(f"atomics change memory by {', '.join(ATOMIC_UPDATES)}, got {self.op!r}")
+            raise RuleError(f"atomics change memory by {', '.join(ATOMIC_UPDATES)}, got {self.op!r}")
         types = ATOMIC_UPDATES[self.op][0]
         if self.type not in types:
-            raise ValueError(f"an atomic {self.op} is on {', '.join(types)}, got {self.type}")
+            raise RuleError(f"an atomic {self.op} is on {', '.join(types)}, got {self.type}")
         if self.op == "exch" and not self.returns:
-            raise ValueError("an exchange returns what was there, got returns=False: PTX has no reduction by exchange")
+            raise RuleError("an exchange returns what was there, got returns=False: PTX has no reduction by exchange")
         if self.order not in get_args(AtomicOrder):
-            raise ValueError(f'an atomic\'s order is "", "acquire", "release" or "acq_rel", got {self.order!r}')
+            raise RuleError(f'an atomic\'s order is "", "acquire", "release" or "acq_rel", got {self.order!r}')
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -56,6 +56,7 @@ from louver.formats.codes import FILLER, NIBBLE_CODES
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.isa.fragments import ROWS, IndexArray, Step, walk
+from louver.isa.rule import RuleError
 from louver.isa.targets import WARPGROUP_THREADS
 
 PAIR_CODES = tuple(NIBBLE_CODES[Pattern(2, 4)])
@@ -103,7 +104,7 @@ class MetadataMap:
         rows, groups = self.coordinates()
         inside = (rows >= 0) & (rows < self.rows) & (groups >= 0) & (groups < GROUPS)
         if not inside.all() or np.unique(rows * GROUPS + groups).size != self.rows * GROUPS:
-            raise ValueError(f"{self.name}: the steps do not visit each of {self.rows} x {GROUPS} groups once")
+            raise RuleError(f"{self.name}: the steps do not visit each of {self.rows} x {GROUPS} groups once")
 
     @property
     def threads(self) -> int:
@@ -146,7 +147,7 @@ class MetadataMap:
     def pack(self, codes: NDArray[np.uint8]) -> NDArray[np.uint32]:
         """Words, uint32 [threads], from the codes of all selectors, uint8 [rows, 16]."""
         if codes.shape != (self.rows, GROUPS):
-            raise ValueError(f"a word covers [{self.rows}, {GROUPS}] codes, got {list(codes.shape)}")
+            raise RuleError(f"a word covers [{self.rows}, {GROUPS}] codes, got {list(codes.shape)}")
         self._check_legal(codes)
         shifted = codes[_places(self)].astype(np.uint32) << (4 * np.arange(CODES, dtype=np.uint32))
         return np.bitwise_or.reduce(shifted, axis=1)
@@ -161,7 +162,7 @@ class MetadataMap:
 
     def _check_selector(self, selector: int) -> None:
         if not 0 <= selector < self.selectors:
-            raise ValueError(f"{self.name} has {self.selectors} selectors, counted from 0, got {selector}")
+            raise RuleError(f"{self.name} has {self.selectors} selectors, counted from 0, got {selector}")
 
     def _check_legal(self, codes: NDArray[np.uint8]) -> None:
         legal = np.zeros(16, dtype=np.bool_)
@@ -169,7 +170,7 @@ class MetadataMap:
         bad = np.argwhere(~legal[codes])
         if bad.size:
             row, group = (int(i) for i in bad[0])
-            raise ValueError(
+            raise RuleError(
                 f"{self.name}: metadata codes are {', '.join(f'{code:#x}' for code in self.legal)}, got "
                 f"{int(codes[row, group]):#x} at row {row}, group {group} ({len(bad)} illegal in all): "
                 f"pad with {PADDING_CODE:#x}, never with 0"
@@ -223,7 +224,7 @@ def columns_per_load(dtype: ElementType | str) -> int:
 def prepacked_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int, int]:
     """Shape of the prepacked array for a sparse matrix of `rows` rows and `k` dense columns."""
     if rows < 1 or k < 1:
-        raise ValueError(f"a sparse matrix has at least one row and one column, got {rows} x {k}")
+        raise RuleError(f"a sparse matrix has at least one row and one column, got {rows} x {k}")
     return -(-rows // ROWS), -(-k // columns_per_load(dtype)) * WORDS, WARPGROUP_THREADS
 
 
@@ -260,7 +261,7 @@ def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | st
     layout = _layout(dtype)
     shape = prepacked_shape(rows, k, dtype)
     if words.shape != shape or words.dtype != np.uint32:
-        raise ValueError(
+        raise RuleError(
             f"{rows} x {k} of {dtype} prepacks to uint32 {list(shape)}, got {words.dtype} {list(words.shape)}"
         )
     blocks, count, _ = shape
@@ -277,9 +278,7 @@ def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | st
 def _layout(dtype: ElementType | str) -> MetadataMap:
     element = element_type(dtype)
     if not element.sparse:
-        raise ValueError(
-            f"sparse products take f16, bf16, e4m3, e5m2, s8, u8 and f32, read as tf32, got {element.name}"
-        )
+        raise RuleError(f"sparse products take f16, bf16, e4m3, e5m2, s8, u8 and f32, read as tf32, got {element.name}")
     return MAPS[element.bits]
 
 
@@ -287,7 +286,7 @@ def _natural(indices: NDArray[np.uint8], rows: int, groups: int) -> NDArray[np.u
     """The bytes with the codes of all groups. The nibble after an odd last group becomes the padding code."""
     count = -(-groups // 2)
     if indices.dtype != np.uint8 or indices.ndim != 2 or indices.shape[0] != rows or indices.shape[1] < count:
-        raise ValueError(
+        raise RuleError(
             f"{rows} rows of {groups} groups have uint8 indices [{rows}, {count} or more], got {indices.dtype} "
             f"{list(indices.shape)}"
         )
@@ -309,7 +308,7 @@ def _check(natural: NDArray[np.uint8], layout: MetadataMap) -> None:
     value = int(natural[row, byte])
     group = 2 * byte if not legal[value & 15] else 2 * byte + 1
     code = value & 15 if group % 2 == 0 else value >> 4
-    raise ValueError(
+    raise RuleError(
         f"the codes of {layout.name} are {', '.join(f'{c:#x}' for c in layout.legal)}, got {code:#x} at row {row}, group "
         f"{group}: compress the matrix again"
     )

@@ -25,6 +25,7 @@ from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
 from louver.isa.narrow import KINDS, SHORT, Container, Kind, column_scales, row_scales
 from louver.isa.product_meaning import multiply
+from louver.isa.rule import RuleError
 from louver.isa.targets import FP6_FP4, FP8, MmaFamily, unit_name
 
 if TYPE_CHECKING:
@@ -94,25 +95,25 @@ class Mma(Effect):
     def _check_types(self) -> None:
         if self.kind and (self.kind not in KINDS or not self.sparse):
             got = f"{'sparse' if self.sparse else 'dense'} {self.kind}"
-            raise ValueError(f"kinds are of sparse products, {', '.join(KINDS)}, got {got}")
+            raise RuleError(f"kinds are of sparse products, {', '.join(KINDS)}, got {got}")
         known = pairs_of(self.kind)
         allowed = known.get((self.a, self.b))
         if allowed is None:
             pairs = ", ".join(f"{a} x {b}" for a, b in known)
-            raise ValueError(f"mma multiplies {pairs}, got {self.a} x {self.b}: convert one operand")
+            raise RuleError(f"mma multiplies {pairs}, got {self.a} x {self.b}: convert one operand")
         if self.d not in allowed:
-            raise ValueError(f"{self.a} x {self.b} accumulates in {' or '.join(allowed)}, got {self.d}")
+            raise RuleError(f"{self.a} x {self.b} accumulates in {' or '.join(allowed)}, got {self.d}")
 
     def _check_flags(self) -> None:
         kind = "sparse" if self.sparse else "dense"
         ks = legal_k(self.a, self.sparse, self.kind)
         if self.k not in ks:
-            raise ValueError(f"k of a {kind} product of {self.a} is {' or '.join(map(str, ks))}, got {self.k}")
+            raise RuleError(f"k of a {kind} product of {self.a} is {' or '.join(map(str, ks))}, got {self.k}")
         if self.satfinite and self.d != "s32":
-            raise ValueError(f"satfinite belongs to integer products, got {self.a} x {self.b}")
+            raise RuleError(f"satfinite belongs to integer products, got {self.a} x {self.b}")
         if not 0 <= self.selector < self.selectors:
             rule = "0" if self.selectors == 1 else f"0 to {self.selectors - 1}"
-            raise ValueError(
+            raise RuleError(
                 f"the selector of a {kind} product of {self.a} with k {self.k} is {rule}, got {self.selector}"
             )
 
@@ -120,13 +121,13 @@ class Mma(Effect):
         """A row's scales are in one word, at a multiple of their number. The two threads of each row supply them."""
         types = ", ".join(name for name, _ in KINDS[self.kind].scales) if self.kind else ""
         if bool(self.scale) != bool(types) or (self.scale and not self.blocks):
-            raise ValueError(
+            raise RuleError(
                 f"scales of {self.kind or 'a product without a kind'} are {types or 'none'}, got {self.scale!r}"
             )
         for which, (byte, thread), threads in (("a", self.scale_a, 2), ("b", self.scale_b, 4)):
             if byte not in range(0, 4, self.blocks or 4) or thread not in range(threads if self.blocks else 1):
                 bytes_ = ", ".join(map(str, range(0, 4, self.blocks or 4)))
-                raise ValueError(
+                raise RuleError(
                     f"scale_{which} is a byte of {bytes_} and a thread below {threads if self.blocks else 1}, got {byte}, {thread}"
                 )
 
@@ -233,7 +234,7 @@ class Mma(Effect):
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Raises ValueError unless all 32 lanes take part."""
         if not warp.active.all():
-            raise ValueError(f"a product needs all lanes of a warp, got {int(warp.active.sum())} of {warp.active.size}")
+            raise RuleError(f"a product needs all lanes of a warp, got {int(warp.active.sum())} of {warp.active.size}")
         a, b, c, *others = inputs
         return (self.meaning(a, b, c, *others),)
 
@@ -254,14 +255,14 @@ class Mma(Effect):
         columns = None
         if self.sparse:
             if meta is None:
-                raise ValueError("a sparse product needs its metadata words, got None")
+                raise RuleError("a sparse product needs its metadata words, got None")
             columns = _columns(self.metadata_map, self.selector, Container.of(self.a, self.kind).count, meta.tobytes())
         sums = ELEMENT_TYPES[self.d]
         left = Container.of(self.a, self.kind).values(self.a_fragment.scatter(a), 1)
         right = Container.of(self.b, self.kind).values(self.b_fragment.scatter(b), 0)
         if self.scale:
             if scale_a is None or scale_b is None:
-                raise ValueError("a product with scales needs the words of both operands, got None")
+                raise RuleError("a product with scales needs the words of both operands, got None")
             # Groups lie inside blocks, so the stored values of a block are as many in each row.
             of_rows = row_scales(scale_a, self.scale_a, self.blocks, self.scale)
             left = left.astype(np.float64) * of_rows.repeat(self.k_stored // self.blocks, axis=1)

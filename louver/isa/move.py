@@ -25,6 +25,7 @@ from louver.isa.instruction import (
     register,
 )
 from louver.isa.machine import Outcome, WarpState
+from louver.isa.rule import RuleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Select(Pure):
 
     def __post_init__(self) -> None:
         if self.type == "pred":
-            raise ValueError("selp chooses between values, got pred: combine predicates with and, or, not")
+            raise RuleError("selp chooses between values, got pred: combine predicates with and, or, not")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -145,7 +146,7 @@ class Special(Effect):
 
     def __post_init__(self) -> None:
         if self.name not in SPECIAL:
-            raise ValueError(f"the special registers are {', '.join(SPECIAL)}, got {self.name!r}")
+            raise RuleError(f"the special registers are {', '.join(SPECIAL)}, got {self.name!r}")
 
     def text(self, *args: str) -> str:
         return f"{self.mnemonic} {args[0]}, {self.name}"

@@ -13,6 +13,7 @@ from louver.formats.dtypes import element_type
 from louver.isa.convert import HALF_NAN, Half
 from louver.isa.floating import f32_to_odd
 from louver.isa.instruction import Bits, Pure, Requirement, output, register
+from louver.isa.rule import RuleError
 from louver.isa.scalar import FLOATING
 
 PackedOp = Literal["add", "sub", "mul", "min", "max", "min.NaN", "max.NaN"]
@@ -42,7 +43,7 @@ class PackedBinary(Pure):
 
     def __post_init__(self) -> None:
         if self.op not in get_args(PackedOp):
-            raise ValueError(f"packed floats have the operations {', '.join(get_args(PackedOp))}, got {self.op!r}")
+            raise RuleError(f"packed floats have the operations {', '.join(get_args(PackedOp))}, got {self.op!r}")
 
     @property
     def mnemonic(self) -> str:

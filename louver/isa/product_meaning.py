@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.isa.rule import RuleError
 from louver.isa.swizzle import CHUNK
 
 TF32_MASK = np.uint32(0xFFFFE000)
@@ -104,6 +105,6 @@ def read(shared: Shared, chunks: NDArray[np.int64]) -> NDArray[np.uint8]:
     else:
         last = int(chunks.max()) + CHUNK
         if last > shared.size:
-            raise ValueError(f"a product reads shared memory up to byte {last}, got a window of {shared.size} bytes")
+            raise RuleError(f"a product reads shared memory up to byte {last}, got a window of {shared.size} bytes")
         data = shared[addresses]
     return np.ascontiguousarray(data).reshape(chunks.shape[0], -1)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.isa.instruction import STORAGE, Bits, Operand, Pure, RegType, output, reads
+from louver.isa.rule import RuleError
 
 ScalarType = Literal["s32", "u32", "s64", "u64", "b16", "b32", "b64", "f32", "pred"]
 """Types that scalar instructions name."""
@@ -165,10 +166,10 @@ class Binary(Pure):
 
     def __post_init__(self) -> None:
         if self.type not in OPERATIONS:
-            raise ValueError(f"scalar types are {', '.join(OPERATIONS)}, got {self.type!r}")
+            raise RuleError(f"scalar types are {', '.join(OPERATIONS)}, got {self.type!r}")
         known = OPERATIONS[self.type]
         if self.op not in known:
-            raise ValueError(f"{self.type} has the operations {', '.join(known)}, got {self.op!r}")
+            raise RuleError(f"{self.type} has the operations {', '.join(known)}, got {self.op!r}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -244,7 +245,7 @@ class Compare(Pure):
 
     def __post_init__(self) -> None:
         if self.compare not in COMPARE:
-            raise ValueError(f"a comparison is one of {', '.join(COMPARE)}, got {self.compare!r}")
+            raise RuleError(f"a comparison is one of {', '.join(COMPARE)}, got {self.compare!r}")
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -44,6 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.isa.bulk import SwizzleBytes
+from louver.isa.rule import RuleError
 
 CHUNK = 16
 """Bytes that every swizzle keeps together."""
@@ -69,7 +70,7 @@ class Swizzle:
 
     def __post_init__(self) -> None:
         if self.span not in (0, 32, 64, 128):
-            raise ValueError(f"a swizzle spans 0 (none), 32, 64 or 128 bytes, got {self.span}")
+            raise RuleError(f"a swizzle spans 0 (none), 32, 64 or 128 bytes, got {self.span}")
 
     @property
     def repeat(self) -> int:
@@ -105,11 +106,11 @@ class Tile:
 
     def __post_init__(self) -> None:
         if self.major not in ("k", "mn"):
-            raise ValueError(f'a tile is "k" major or "mn" major, got {self.major!r}')
+            raise RuleError(f'a tile is "k" major or "mn" major, got {self.major!r}')
         if self.lines < 1 or self.lines % GROUP:
-            raise ValueError(f"a tile has a multiple of {GROUP} lines, got {self.lines}: a core matrix has {GROUP}")
+            raise RuleError(f"a tile has a multiple of {GROUP} lines, got {self.lines}: a core matrix has {GROUP}")
         if self.line_bytes < 1 or self.line_bytes % self.swizzle.width:
-            raise ValueError(
+            raise RuleError(
                 f"a line is made of whole boxes of {self.swizzle.width} bytes, got {self.line_bytes} bytes: "
                 "choose a narrower swizzle or a wider tile"
             )
@@ -157,7 +158,7 @@ class Descriptor:
     def __post_init__(self) -> None:
         for name, value in (("start", self.start), ("leading", self.leading), ("stride", self.stride)):
             if value % CHUNK or not 0 <= value <= FIELD_MAX * CHUNK:
-                raise ValueError(
+                raise RuleError(
                     f"a descriptor's {name} is a multiple of 16 bytes up to {FIELD_MAX * CHUNK}, got {value}"
                 )
 
@@ -174,15 +175,15 @@ class Descriptor:
     def decode(cls, bits: int) -> Descriptor:
         """The descriptor in 64 bits. Raises ValueError for bits outside the fields, and for a base offset."""
         if not 0 <= bits < 1 << 64:
-            raise ValueError(f"a matrix descriptor has 64 bits, got {bits:#x}")
+            raise RuleError(f"a matrix descriptor has 64 bits, got {bits:#x}")
         if bits >> BASE_OFFSET_BIT & 7:
-            raise ValueError(
+            raise RuleError(
                 f"the base offset must be 0, got {bits >> BASE_OFFSET_BIT & 7}: align the tile to its swizzle's repeat"
             )
         start, leading, stride = (bits >> bit & FIELD_MAX for bit in (START_BIT, LEADING_BIT, STRIDE_BIT))
         made = cls(start * CHUNK, leading * CHUNK, stride * CHUNK, Swizzle(SPAN[bits >> MODE_BIT]))
         if made.encode() != bits:
-            raise ValueError(f"a matrix descriptor's unused bits are 0, got {bits:#018x}: is it an address?")
+            raise RuleError(f"a matrix descriptor's unused bits are 0, got {bits:#018x}: is it an address?")
         return made
 
     def chunks(self, major: Major, lines: int, line_bytes: int) -> NDArray[np.int64]:
@@ -194,7 +195,7 @@ class Descriptor:
         span = self.swizzle.span
         within = min(line_bytes, span) if major == "mn" else line_bytes
         if span and self.start % span + within > span:
-            raise ValueError(
+            raise RuleError(
                 f"a product's {line_bytes} bytes along a line must stay inside one span of {span} bytes, got a start "
                 f"{self.start % span} bytes into it: use a wider swizzle, or start at a span"
             )
@@ -219,11 +220,11 @@ def describe(tile: Tile, base: int, line: int = 0, byte: int = 0) -> Descriptor:
     """
     swizzle = tile.swizzle
     if base % swizzle.repeat:
-        raise ValueError(f"the tile starts at a multiple of {swizzle.repeat} bytes, got {base:#x}: align it")
+        raise RuleError(f"the tile starts at a multiple of {swizzle.repeat} bytes, got {base:#x}: align it")
     if line % GROUP or not 0 <= line < tile.lines:
-        raise ValueError(f"the first line is a multiple of {GROUP} below {tile.lines}, got {line}")
+        raise RuleError(f"the first line is a multiple of {GROUP} below {tile.lines}, got {line}")
     if byte % CHUNK or not 0 <= byte < tile.line_bytes:
-        raise ValueError(f"the first byte is a multiple of {CHUNK} below {tile.line_bytes}, got {byte}")
+        raise RuleError(f"the first byte is a multiple of {CHUNK} below {tile.line_bytes}, got {byte}")
     start = base + byte // swizzle.width * tile.box_bytes + line * swizzle.width + byte % swizzle.width
     group = GROUP * swizzle.width
     if tile.major == "k":

@@ -28,6 +28,7 @@ from louver.isa.instruction import (
     register,
 )
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Outcome, Suspend, WarpState
+from louver.isa.rule import RuleError
 from louver.isa.targets import MBARRIER_MAX_ARRIVALS, SM_90A
 
 NAMED_BARRIERS = 16
@@ -50,9 +51,9 @@ class WarpSync(Effect):
 
 def _check_barrier(index: int, threads: int) -> None:
     if not 0 <= index < NAMED_BARRIERS:
-        raise ValueError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {index}")
+        raise RuleError(f"a CTA has the barriers 0 to {NAMED_BARRIERS - 1}, got {index}")
     if threads < LANES or threads % LANES:
-        raise ValueError(f"a barrier counts whole warps of {LANES} threads, got {threads}")
+        raise RuleError(f"a barrier counts whole warps of {LANES} threads, got {threads}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class SetMaxRegisters(Effect):
     def __post_init__(self) -> None:
         low, high, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
         if not low <= self.count <= high or self.count % step:
-            raise ValueError(f"setmaxnreg takes a multiple of {step} from {low} to {high}, got {self.count}")
+            raise RuleError(f"setmaxnreg takes a multiple of {step} from {low} to {high}, got {self.count}")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return warp.set_max_registers(self.count, self.action == "inc")

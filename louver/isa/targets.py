@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from louver.isa.rule import RuleError
+
 MmaFamily = Literal["mma", "mma.sp", "mma.sp::ordered_metadata", "wgmma", "wgmma.sp", "tcgen05.sp"]
 """Families of matrix products, oldest first. `mma.sp` without ordered metadata is data only: Louver emits the ordered
 form everywhere, because the assembler emulates the other one from sm_100 on.
@@ -61,7 +63,7 @@ class Unit:
 
     def __post_init__(self) -> None:
         if twice := set(self.native) & set(self.emulated):
-            raise ValueError(f"{self.family} is native or emulated, got both for {', '.join(sorted(twice))}")
+            raise RuleError(f"{self.family} is native or emulated, got both for {', '.join(sorted(twice))}")
 
     @property
     def name(self) -> str:
@@ -107,9 +109,9 @@ class Target:
 
     def __post_init__(self) -> None:
         if not self.name.startswith("sm_"):
-            raise ValueError(f"a target is named as PTX names it, sm_90a say, got {self.name!r}")
+            raise RuleError(f"a target is named as PTX names it, sm_90a say, got {self.name!r}")
         if self.max_shared_bytes % 1024:
-            raise ValueError(f"{self.name}: shared memory is given in whole KiB, got {self.max_shared_bytes} bytes")
+            raise RuleError(f"{self.name}: shared memory is given in whole KiB, got {self.max_shared_bytes} bytes")
 
     @property
     def number(self) -> int:
@@ -262,5 +264,5 @@ TARGETS: dict[str, Target] = {
 def target(name: str) -> Target:
     """The target with that name. Raises ValueError for an unknown name, with the known ones."""
     if name not in TARGETS:
-        raise ValueError(f"the targets are {', '.join(TARGETS)}, got {name!r}")
+        raise RuleError(f"the targets are {', '.join(TARGETS)}, got {name!r}")
     return TARGETS[name]

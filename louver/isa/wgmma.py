@@ -20,6 +20,7 @@ from louver.isa.fragments import ROWS, Fragment, accumulator, operand_a
 from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement, register
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import Shared, multiply, read
+from louver.isa.rule import RuleError
 from louver.isa.swizzle import CHUNK, Descriptor, Major
 from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS, MmaFamily
 
@@ -87,29 +88,29 @@ class Wgmma(Effect):
         allowed = ACCUMULATORS.get((self.a, self.b))
         if allowed is None:
             pairs = ", ".join(f"{a} x {b}" for a, b in ACCUMULATORS)
-            raise ValueError(f"wgmma multiplies {pairs}, got {self.a} x {self.b}: convert one operand")
+            raise RuleError(f"wgmma multiplies {pairs}, got {self.a} x {self.b}: convert one operand")
         if self.d not in allowed:
-            raise ValueError(f"{self.a} x {self.b} accumulates in {' or '.join(allowed)}, got {self.d}")
+            raise RuleError(f"{self.a} x {self.b} accumulates in {' or '.join(allowed)}, got {self.d}")
         if self.n not in legal_n(self.a):
             steps = "8, 16, 24, 32 or a multiple of 16" if self.a in INTEGER else "a multiple of 8"
-            raise ValueError(f"n of a product of {self.a} is {steps} up to 256, got {self.n}")
+            raise RuleError(f"n of a product of {self.a} is {steps} up to 256, got {self.n}")
 
     def _check_flags(self) -> None:
         if self.a_source not in ("shared", "registers"):
-            raise ValueError(f'A comes from "shared" or "registers", got {self.a_source!r}')
+            raise RuleError(f'A comes from "shared" or "registers", got {self.a_source!r}')
         if self.a in INTEGER and (self.negate_a or self.negate_b):
-            raise ValueError(f"only floating-point products negate an operand, got {self.a} x {self.b}")
+            raise RuleError(f"only floating-point products negate an operand, got {self.a} x {self.b}")
         if self.satfinite and self.a not in INTEGER:
-            raise ValueError(f"satfinite belongs to integer products, got {self.a} x {self.b}")
+            raise RuleError(f"satfinite belongs to integer products, got {self.a} x {self.b}")
         if (self.transpose_a or self.transpose_b) and self.a not in TRANSPOSABLE:
-            raise ValueError(f"wgmma transposes f16 and bf16 only, got {self.a}: store the operand K-major")
+            raise RuleError(f"wgmma transposes f16 and bf16 only, got {self.a}: store the operand K-major")
         if self.transpose_a and self.a_source == "registers":
-            raise ValueError("transpose_a needs A in shared memory, got registers: load the fragment transposed")
+            raise RuleError("transpose_a needs A in shared memory, got registers: load the fragment transposed")
         selectors = self.metadata_map.selectors if self.sparse else 1
         if not 0 <= self.selector < selectors:
             kind = "sparse" if self.sparse else "dense"
             rule = "0 or 1" if selectors == 2 else "0"
-            raise ValueError(f"the selector of a {kind} product of {self.a} is {rule}, got {self.selector}")
+            raise RuleError(f"the selector of a {kind} product of {self.a} is {rule}, got {self.selector}")
 
     # --- shapes ----------------------------------------------------------------------------------------------------
     @property
@@ -230,7 +231,7 @@ class Wgmma(Effect):
         columns = None
         if self.sparse:
             if meta is None:
-                raise ValueError("a sparse product needs its metadata words, got None")
+                raise RuleError("a sparse product needs its metadata words, got None")
             layout = self.metadata_map
             columns = layout.columns_of(layout.unpack(meta, self.selector))
         old = self.d_fragment.scatter(d).view(element_type(self.d).numpy) if scale_d else None
@@ -241,10 +242,10 @@ class Wgmma(Effect):
     def _stored_a(self, a: int | NDArray[np.uint32], shared: Shared) -> NDArray[np.generic]:
         if self.a_source == "registers":
             if isinstance(a, int):
-                raise ValueError(f"A comes from registers, uint32 [4, 128], got the descriptor {a:#x}")
+                raise RuleError(f"A comes from registers, uint32 [4, 128], got the descriptor {a:#x}")
             return self.a_fragment.scatter(a).view(self._type_a.numpy)
         if not isinstance(a, int):
-            raise ValueError(f"A comes from shared memory, through a descriptor of 64 bits, got {type(a).__name__}")
+            raise RuleError(f"A comes from shared memory, through a descriptor of 64 bits, got {type(a).__name__}")
         lines = read(shared, self._chunks_a(a)).view(self._type_a.numpy)
         return lines.T if self.transpose_a else lines
 
@@ -302,7 +303,7 @@ class WgmmaWait(_Ordering):
 
     def __post_init__(self) -> None:
         if not 0 <= self.pending <= MAX_PENDING_PRODUCTS:
-            raise ValueError(f"a wait leaves 0 to {MAX_PENDING_PRODUCTS} groups pending, got {self.pending}")
+            raise RuleError(f"a wait leaves 0 to {MAX_PENDING_PRODUCTS} groups pending, got {self.pending}")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return warp.wgmma_wait(self.pending)

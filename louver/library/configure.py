@@ -17,8 +17,8 @@ from louver.compile.plan.layout import (
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
 from louver.frontend.problem import Problem
 from louver.ir.product import ProductNest, Unit, require_rows
-from louver.ir.rule import RuleError
 from louver.isa import fma_block
+from louver.isa.rule import RuleError
 from louver.isa.targets import Target
 from louver.library.demand import Demand
 from louver.library.ranges import Cutting, Ranges

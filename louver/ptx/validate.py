@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from louver.isa.instruction import REGISTER_BITS, Instruction, Operand
 from louver.isa.memory import LoadParameter
+from louver.isa.rule import RuleError
 from louver.isa.targets import Target, target
 from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Reg
 
@@ -20,7 +21,7 @@ _REGISTERS = ("value", "register")
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 
 
-class ValidationError(ValueError):
+class ValidationError(RuleError):
     """A module breaks a rule of PTX or its target. The message names kernel, instruction and index in program order."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 from louver.user.autotuned import AutotunedKernel
 from louver.user.decorators import unwrap
 from louver.user.hints import Hints

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from louver.compile.check.events import Event, broken
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 from louver.isa.targets import MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_BYTES
 
 Clock: TypeAlias = list[int]

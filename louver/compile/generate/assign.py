@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.ir.rule import RuleError
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, TurnOp
+from louver.isa.rule import RuleError
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024

@@ -27,10 +27,10 @@ from louver.ir.product import (
     ProductNest,
     walk,
 )
-from louver.ir.rule import RuleError
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType, SizeType
 from louver.ir.tile.elements import element_attribute
+from louver.isa.rule import RuleError
 
 COMPUTED = ("f32", "f16", "bf16", "s32")
 """Element types in which an epilogue computes. It may store other types."""

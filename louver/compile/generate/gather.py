@@ -14,10 +14,10 @@ from xdsl.ir import Attribute, SSAValue
 from louver.compile.generate.generation import Generation
 from louver.compile.plan.schedule import Schedule
 from louver.compile.plan.turned import PART_BYTES, Turned
-from louver.ir.rule import RuleError
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import CopyBlocksOp, GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, TurnOp
 from louver.ir.sched.types import PointerType, SizeType
+from louver.isa.rule import RuleError
 from louver.isa.swizzle import CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
 

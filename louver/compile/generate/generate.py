@@ -25,10 +25,10 @@ from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import has_kernels, without_kernels
 from louver.ir.building import building
 from louver.ir.product import Batch, ProductNest, require_rows, unit_of
-from louver.ir.rule import RuleError
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
+from louver.isa.rule import RuleError
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 

@@ -19,9 +19,9 @@ from louver.compile.plan.schedule import Schedule
 from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.building import building
-from louver.ir.rule import RuleError
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import ProxyFenceOp
+from louver.isa.rule import RuleError
 from louver.isa.wgmma import Wgmma
 
 

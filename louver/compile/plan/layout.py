@@ -16,9 +16,9 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.product import Selection, Unit
-from louver.ir.rule import RuleError
 from louver.isa.bulk import SwizzleBytes
 from louver.isa.metadata import LOAD_BYTES, columns_per_load
+from louver.isa.rule import RuleError
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
 
 SPAN = 128

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.ir.rule import RuleError
 from louver.isa.instruction import LANES
+from louver.isa.rule import RuleError
 from louver.isa.targets import Target, target
 
 LEAST_ROTATED = 64

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
-from louver.ir.rule import RuleError
 from louver.isa import fma_block
 from louver.isa.fma_block import FmaBlock
 from louver.isa.metadata import WORDS, columns_per_load
+from louver.isa.rule import RuleError
 from louver.isa.targets import Target
 
 STEPS = (16, 32, 64, 128)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 from louver.isa.swizzle import CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
 

@@ -8,7 +8,7 @@ import re
 from math import prod
 from typing import Final
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 
 MAX_TEXT: Final = 4 << 20
 """Characters of a text, with its locations."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from louver.frontend.ttir.limits import MAX_PLACES
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 
 Frame: TypeAlias = tuple[str, int, int]
 """A place in a source file: path, line and column."""

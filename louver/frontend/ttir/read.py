@@ -24,8 +24,8 @@ from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.computed import LENGTH, TRANSPOSED
 from louver.ir.context import make_context, spell_for_xdsl
 from louver.ir.refusal import UnsupportedKernelError, together, unsupported
-from louver.ir.rule import RuleError
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
+from louver.isa.rule import RuleError
 
 
 def check_order(function: FuncOp) -> None:

@@ -29,13 +29,13 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.blocks import SCALED_COLUMNS
 from louver.ir.refusal import unsupported
-from louver.ir.rule import RuleError
 from louver.ir.tile.elements import ACCUMULATORS, ELEMENTS, element_name
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, DotOperandAttr, Encoding, MmaAttr
 from louver.ir.tile.metadata import divides, metadata_shape
 from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 from louver.isa.mma import FP8
+from louver.isa.rule import RuleError
 
 PARTS = {"tf32x3": 2, "ieee": 3}
 """Parts of 11 bits of an f32 operand, by the precision of the dot.

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 from louver.isa.targets import FP8_FP6_FP4
 
 ELEMENTS: dict[str, Attribute] = {

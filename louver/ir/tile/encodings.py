@@ -27,11 +27,11 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.rule import RuleError
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.ir.tile.metadata import WORD_ENTRIES
 from louver.isa.fragments import ROWS as WARPGROUP_ROWS
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
+from louver.isa.rule import RuleError
 from louver.isa.targets import WARPS_PER_WARPGROUP
 
 Integers: TypeAlias = ArrayAttr[IntAttr]

@@ -18,7 +18,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 
 Vector: TypeAlias = tuple[int, ...]
 """A place in a tile, or a step between places, in elements along each dimension."""

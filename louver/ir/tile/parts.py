@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from louver.ir.rule import RuleError
 from louver.ir.tile.layout import Layout, Steps, Vector
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES
 from louver.isa.metadata import CODE_BITS, ENTRY_CODES, GROUPS, MAPS, MetadataMap
+from louver.isa.rule import RuleError
 
 KEPT = 2
 """Elements along the sparse axis for each kept one: two of four, or one of two, are kept."""

@@ -15,10 +15,10 @@ from typing import cast
 from xdsl.irdl import irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.rule import RuleError
 from louver.ir.tile.encodings import Encoding, Integers, integers, numbers_of
 from louver.ir.tile.layout import Vector
 from louver.isa.bulk import SwizzleBytes
+from louver.isa.rule import RuleError
 from louver.isa.swizzle import BANK_LINE, CHUNK, Swizzle
 
 

@@ -27,9 +27,9 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from louver.formats.pattern import KERNELS, Pattern, kind_of
-from louver.ir.rule import RuleError
 from louver.ir.tile.elements import BYTE_FLOATS, ELEMENTS
 from louver.ir.tile.encodings import Encoding
+from louver.isa.rule import RuleError
 
 AnyTensor: TypeAlias = TensorType[Attribute]
 

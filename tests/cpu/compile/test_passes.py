@@ -17,7 +17,7 @@ from louver.compile.dump import Dump
 from louver.compile.passes import COPY, First, Pass, State, Way, attempt, names, passes_of, run_passes
 from louver.ir.context import parse_ir
 from louver.ir.refusal import Refusal, UnsupportedKernelError
-from louver.ir.rule import RuleError
+from louver.isa.rule import RuleError
 from support.golden import ROOT
 from support.pass_golden import PASSES as PASSES_OF_MODULES
 

@@ -22,7 +22,6 @@ from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.comparisons import CmpfOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
 from louver.ir.refusal import source_location
-from louver.ir.rule import RuleError
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType
@@ -30,6 +29,7 @@ from louver.isa.convert import F32ToInteger, Half
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
 from louver.isa.instruction import LANES, Instruction
 from louver.isa.move import FULL_MASK
+from louver.isa.rule import RuleError
 from louver.isa.sync import WarpSync
 from louver.ptx.module import Address, Imm, Reg
 

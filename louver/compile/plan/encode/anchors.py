@@ -33,7 +33,6 @@ from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir import tile as tt
-from louver.ir.rule import RuleError
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.parts import KEPT
@@ -42,6 +41,7 @@ from louver.isa.instruction import LANES
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
 from louver.isa.mma_fragments import COLUMNS, ROWS
+from louver.isa.rule import RuleError
 from louver.isa.targets import WARPS_PER_WARPGROUP
 
 DEFAULT_WARPS = 4

@@ -16,10 +16,10 @@ from louver.analysis.passages import came_from, passages
 from louver.compile.plan.encode.anchors import Anchor, Natures, is_tile
 from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.rule import RuleError
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import element_bits, tensor_of
+from louver.isa.rule import RuleError
 
 SOURCES = (arith.ConstantOp, tt.MakeRangeOp, tt.SplatOp)
 """Operations whose results may have any encoding."""

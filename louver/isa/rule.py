@@ -6,5 +6,6 @@ from __future__ import annotations
 class RuleError(ValueError):
     """A rule that a kernel or its schedule does not meet: the rule, what was got, what to do.
 
-    In a pass, only this error refuses the kernel. Any other one is a defect of Louver (`louver.compile.defect`).
+    Limits of instructions are such rules. In a pass, only this error refuses the kernel. Any other one is a defect of
+    Louver (`louver.compile.defect`).
     """
