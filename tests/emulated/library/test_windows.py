@@ -10,7 +10,7 @@ import pytest
 import louver
 from louver.emulator import Earliest, Order, Seeded
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import KERNELS, Pattern
 from louver.formats.rows import Windows, normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
@@ -20,7 +20,7 @@ from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Access
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.module import Kernel
 from support.removal import survey, undetected
-from support.sparse import SPARSE_TYPES, bits_of, random_bits, same_bits
+from support.sparse import bits_of, random_bits, same_bits
 from support.streaming import POISON, Array, Device, built
 from support.windows import LAYOUTS, adversarial, close_sums
 
@@ -131,7 +131,7 @@ def test_random_patterns(seed: int) -> None:
     m = int(rng.integers(1, 257)) if rng.random() < 0.3 else int(rng.integers(2, 20))
     pattern = f"{rng.integers(1, m + 1)}:{m}@{rng.integers(2, 40)}"
     shape = tuple(int(size) for size in rng.integers(1, 12 if m > 40 else 40, rng.integers(1, 4)))
-    dtype = str(rng.choice(SPARSE_TYPES))
+    dtype = str(rng.choice(KERNELS["prune and compress"]["N:M@L"]))
     names = [name for name in LAYOUTS if len(shape) > 1 or name == "rows"]
     w = LAYOUTS[str(rng.choice(names))](adversarial(rng, shape, dtype))
     axis = int(rng.integers(-len(shape), len(shape)))
