@@ -238,7 +238,8 @@ class _Nest:
         inner.add_op(scf.YieldOp(*(body.known.get(goes_on[place], goes_on[place]) for place in changed)))
         loop = scf.ForOp(*bounds, [starts[place] for place in changed], Region(inner))
         loop.attributes = dict(self.loop.attributes)
-        ahead.add(loop)
+        loop.location = self.loop.location
+        outer.add_op(loop)
         values = starts | dict(zip(changed, loop.results, strict=True))
         known = {goes_on[place]: values[place] for place in changed} | {
             value: values[place] for value, place in begun.items() if place in stays
@@ -283,10 +284,10 @@ class _Copies:
     block: Block
     known: dict[SSAValue, SSAValue]
 
-    def add(self, op: Operation) -> SSAValue:
+    def add(self, op: arith.AddiOp | arith.SubiOp | arith.MuliOp) -> SSAValue:
         op.location = self.nest.loop.location
         self.block.add_op(op)
-        return op.results[0] if op.results else self.block.args[0]
+        return op.result
 
     def copy(self, op: Operation) -> None:
         """Copy an operation. Copies of its results that are known already stay known."""
