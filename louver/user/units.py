@@ -95,28 +95,29 @@ def _computed(made: CompiledTiles) -> str | None:
 
 
 def _expanded(made: CompiledTiles) -> str | None:
-    """Sparse tiles that each step of a dot's loop expands for another use, so threads also compute with the zeros."""
+    """Sparse tiles that a dot's loop, or a kernel with a dot outside of loops, expands for another use: threads also
+    compute with the zeros.
+    """
     dots = [op for op in made.decomposed.walk() if isinstance(op, DotOp)]
-    loops = {_loop(dot) for dot in dots} - {None}
+    loops = {_loop(dot) for dot in dots}
     # `made.dense` has the reasons for tiles that dense dots multiply.
-    multiplied = {
+    told = {
         origin
         for dot in dots
+        if dot.sparse_index is None
         for columns, operand in ((1, dot.a), (0, dot.b))
         for origin, _ in sparse_origins(operand, columns)
     }
     found = [
-        op
-        for op in made.decomposed.walk()
-        if isinstance(op, DecompressOp) and op not in multiplied and _loop(op) in loops
+        op for op in made.decomposed.walk() if isinstance(op, DecompressOp) and op not in told and _loop(op) in loops
     ]
     if not found:
         return None
     used = (source_location(use.operation.location) for op in found for use in op.result.uses)
     places = ", ".join(dict.fromkeys(filter(None, used)))
     return (
-        f"{f'{places}: ' if places else ''}each step of the dot's loop also computes with a whole sparse tile, zeros too: sparsity does not "
-        "halve that work, and the dense kernel by Triton may be as fast"
+        f"{f'{places}: ' if places else ''}beside the dot threads compute with a whole sparse tile, zeros too: sparsity does not halve that "
+        "work, and the dense kernel by Triton may be as fast"
     )
 
 

@@ -159,7 +159,7 @@ def test_explain_says_where_a_step_computes_with_a_whole_sparse_tile(rng: np.ran
     assert "wgmma.mma_async.sp" in said.ptx
     if where == "beside, with zeros":
         assert re.fullmatch(
-            r".*test_sparse_parts.py:\d+:\d+: each step of the dot's loop also computes with a whole sparse tile, zeros too: .*",
+            r".*test_sparse_parts.py:\d+:\d+: beside the dot threads compute with a whole sparse tile, zeros too: .*",
             str(said.warning),
         )
     else:
@@ -184,7 +184,37 @@ def test_only_a_sparse_tile_whose_zeros_are_used_beside_its_dot_is_a_reason(file
     form = forms(file)[name]
     known, _ = bind(form.call(1, form.small), sparse=True)
     said = louver.jit(form.kernel).explain(**known)
-    assert "computes with a whole sparse tile" not in str(said.warning)
+    assert "with a whole sparse tile" not in str(said.warning)
+
+
+@triton.jit
+def rows_by_rows(y, w, K: tl.constexpr, LOOP: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr):
+    """y [BM, BM] = w [BM, K] times its transpose, or the first BM columns of w plus their square without a loop."""
+    m, k = tl.arange(0, BM), tl.arange(0, BK)
+    total = tl.zeros((BM, BM), dtype=tl.float32)
+    if LOOP:
+        for first in range(0, K, BK):
+            tile = tl.load(w + m[:, None] * K + (first + k)[None, :])
+            total = tl.dot(tile, tl.trans(tile), total)
+    else:
+        tile = tl.load(w + m[:, None] * K + k[None, :])
+        total = tl.dot(tile, tile, total) + tile.to(tl.float32)
+    tl.store(y + m[:, None] * BM + m[None, :], total)
+
+
+@pytest.mark.parametrize("loop", [True, False])
+def test_a_sparse_tile_expanded_as_the_other_operand_or_outside_of_loops_is_a_reason(
+    rng: np.random.Generator, loop: bool
+) -> None:
+    w = louver.prune(rng.standard_normal((64, 128)).astype(np.float16), "2:4")
+    y = np.full((64, 64), np.nan, np.float32)
+    kernel = louver.jit(rows_by_rows)
+    known = {"y": y, "w": louver.compress(w, "2:4"), "K": 128, "LOOP": loop, "BM": 64, "BK": 64}
+    kernel.emulate[1, 1](**known)
+    wide = w.astype(np.float64)
+    expected = wide @ wide.T if loop else wide[:, :64] @ wide[:, :64] + wide[:, :64]
+    np.testing.assert_allclose(y, expected, atol=1e-2)
+    assert "with a whole sparse tile, zeros too" in str(kernel.explain(**known).warning)
 
 
 @pytest.mark.parametrize(("name", "waits"), [("stream-K with locks", True), ("split K, scaled", False)])
