@@ -436,14 +436,18 @@ def _stride_place(stride: Polynomial) -> tuple[list[int], str]:
 def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = False) -> Access:
     """The access, where nothing bounds its columns: a move along a row by an argument goes to another matrix.
 
-    sparse: rows have no gaps and columns are those of the sum, so a move that is not by tiles goes there too.
-    across: the rows are those of the sum instead.
+    sparse: rows have no gaps and columns are those of the sum, so a move that is not by tiles goes there too. Matrices
+    are a row apart at least, so a move by less stays. across: the rows are those of the sum instead.
     """
     one = Polynomial.number(1)
     along = next((each for each in found.dimensions if (each.stride == one) is not across), None)
     if along is None or along.size is not None:
         return found
-    moved = [(term, by) for term, by in along.first if _inner(term) and not _goes_on(term, by, along.extent, sparse)]
+    others = () if across else [each for each in found.dimensions if each is not along]
+    pitch = min((each.stride.constant or 0 for each in others), default=0)
+    moved = [
+        (term, by) for term, by in along.first if _inner(term) and not _goes_on(term, by, along.extent, pitch, sparse)
+    ]
     if not moved:
         return found
     gone = _with_fellows(moved, along.first)
@@ -454,10 +458,13 @@ def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = 
     return replace(found, dimensions=dimensions, entry=entry)
 
 
-def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:
-    """Whether a move stays in the row: it follows a loop's iterations, or counts tiles."""
+def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: bool) -> bool:
+    """Whether a move stays in the row: it follows a loop's iterations, counts tiles, or is by less than a row.
+
+    pitch: the length of a row, 0 if it is not known.
+    """
     if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
         return True
     if any(_is_argument(atom) for atom, _ in monomial):
         return False
-    return not sparse or (abs(factor) == extent and sum(power for _, power in monomial) == 1)
+    return not sparse or abs(factor) < pitch or (abs(factor) == extent and sum(power for _, power in monomial) == 1)

@@ -62,6 +62,24 @@ def test_parts_that_are_none(place: tuple[int, int, int, int], rule: str, rng: n
         part(rng, *place, 64)
 
 
+@pytest.mark.parametrize("share", [128, 64])
+def test_a_share_of_a_row_is_no_matrix(share: int, rng: np.random.Generator) -> None:
+    """A program starts at a multiple of some tiles, less than a row, in a tensor that has matrices or is one."""
+    w = louver.prune(rng.standard_normal((2, 32, DEPTH)).astype(np.float16), "2:4")
+    x, shares = rng.standard_normal((DEPTH, COLUMNS)).astype(np.float16), DEPTH // share
+    expected = np.einsum("mrsk,skn->smrn", w.reshape(2, 32, shares, share), x.reshape(shares, share, -1), dtype=float)
+    for given in (w, w.reshape(64, DEPTH)):
+        y = np.full(expected.shape, np.nan, np.float32)
+        louver.jit(parts.share).emulate[(2, shares)](
+            y, louver.compress(given, "2:4"), x, COLUMNS, ROWS=32, K=DEPTH, SHARE=share, BN=32, BK=32
+        )
+        np.testing.assert_allclose(y, expected, atol=1e-2)
+        with pytest.raises(ValueError, match="reads 384 elements of each row of 'w', which has 256"):
+            louver.jit(parts.share).emulate[(2, shares + 128 // share)](
+                y, louver.compress(given, "2:4"), x, COLUMNS, ROWS=32, K=DEPTH, SHARE=share, BN=32, BK=32
+            )
+
+
 def test_strides_are_those_of_the_dense_array(rng: np.random.Generator) -> None:
     from support.triton.forms.sparse_tiles import linear
 

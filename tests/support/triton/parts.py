@@ -1,4 +1,4 @@
-"""A kernel that reads part of a weight."""
+"""Kernels that read parts of a weight."""
 
 from __future__ import annotations
 
@@ -22,3 +22,17 @@ def part(
         right = tl.load(x + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
         total = tl.dot(left, right, total)
     tl.store(y + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@triton.jit
+def share(y, w, x, N, ROWS: tl.constexpr, K: tl.constexpr, SHARE: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y [parts, matrices, ROWS, N]: products of each matrix of w [matrices, ROWS, K] and x [K, N], over SHARE columns of K each."""
+    matrix, part = tl.program_id(0), tl.program_id(1)
+    m, n = tl.arange(0, ROWS), tl.arange(0, BN)
+    total = tl.zeros((ROWS, BN), dtype=tl.float32)
+    for step in range(SHARE // BK):
+        k = part * SHARE + step * BK + tl.arange(0, BK)
+        left = tl.load(w + (matrix * ROWS + m[:, None]) * K + k[None, :])
+        total += tl.dot(left, tl.load(x + k[:, None] * N + n[None, :], mask=n[None, :] < N, other=0.0))
+    row = (part * tl.num_programs(0) + matrix) * ROWS + m[:, None]
+    tl.store(y + row * N + n[None, :], total, mask=n[None, :] < N)
