@@ -64,7 +64,7 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
 from louver.ir.tile.multiples import APART, DIVISIBILITY, MATRIX, multiples_of
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import AnyTensor, element_bits, memory_bytes, tensor_of
+from louver.ir.tile.types import AnyTensor, as_tensor, element_bits, memory_bytes, tensor_of
 from louver.isa.metadata import CODE_BITS, ENTRY_CODES, MAPS
 
 MULTIPLE = 16
@@ -133,14 +133,14 @@ def _proofs(function: tt.FuncOp, roots: Collection[SSAValue]) -> Runs:
 
 def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
     """The dimension of a tile that is the sparse axis: that of neighbours in memory, or the other one for a tensor that is
-    sparse along its last axis but one. If no neighbours are known, the dimension along which a dot sums.
+    sparse along its last axis but one. If no neighbours are known, the dimension along which a dot sums, or else a reduction.
     """
     size = memory_bytes(tensor_of(load.result))
     for dimension in (1, 0):
         run = runs.of(load.ptr, dimension, 2)
         if run is not None and run.step == size:
             return 1 - dimension if across else dimension
-    pending, seen = [(load.result, False)], set[SSAValue]()
+    pending, seen, reduced = [(load.result, False)], set[SSAValue](), 1
     while pending:
         value, is_turned = pending.pop()
         if value in seen:
@@ -151,13 +151,20 @@ def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
             if isinstance(op, tt.DotOp):
                 if use.index < 2:
                     return (1 - use.index) ^ is_turned
+            elif isinstance(op, tt.ReduceOp):
+                reduced = op.axis.value.data ^ is_turned
             elif isinstance(op, tt.TransOp):
                 pending.append((op.result, not is_turned))
-            elif has_no_effect(op) and not op.regions and len(op.results) == 1 and op.results[0].type == value.type:
+            elif has_no_effect(op) and not op.regions and [_shape(each) for each in op.results] == [_shape(value)]:
                 pending.append((op.results[0], is_turned))
             else:
                 pending += [(each, is_turned) for each in passed_to(op, use.index)]
-    return 1
+    return reduced
+
+
+def _shape(value: SSAValue) -> tuple[int, ...] | None:
+    tensor = as_tensor(value.type)
+    return None if tensor is None else tuple(tensor.get_shape())
 
 
 @dataclass(frozen=True, slots=True)

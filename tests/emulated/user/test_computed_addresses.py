@@ -288,6 +288,36 @@ def test_elements_that_are_widened(rng: np.random.Generator) -> None:
 
 
 @triton.jit
+def shared(y, x, w, N, K, S: tl.constexpr, SUM: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """y [S, TM, N] = x [TM, K] by rows of w, in f32 and over a share of K each. SUM: without a dot, and all rows of x alike."""
+    m, n, length = tl.arange(0, TM), tl.arange(0, TN), K // S
+    total = tl.zeros((TM, TN), tl.float32)
+    for first in range(tl.program_id(0) * length, (tl.program_id(0) + 1) * length, TK):
+        k = first + tl.arange(0, TK)
+        two = tl.load(w + n[None, :] * K + k[:, None], mask=(n < N)[None, :] & (k < K)[:, None], other=0.0)
+        two = two.to(tl.float32)
+        if SUM:
+            one = tl.load(x + k, mask=k < K, other=0.0).to(tl.float32)
+            total += tl.sum(one[:, None] * two, 0)[None, :]
+        else:
+            one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0).to(tl.float32)
+            total = tl.dot(one, two, total)
+    tl.store(y + (tl.program_id(0) * TM + m[:, None]) * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+@pytest.mark.parametrize("summed", [False, True])
+def test_the_sparse_axis_is_the_one_of_the_sum(rng: np.random.Generator, summed: bool) -> None:
+    """Also of a tile that is cast before, where a third of K begins at no known place."""
+    x, w = (rng.standard_normal((rows, 192)).astype(np.float16) for rows in (16, 24))
+    w, y = louver.prune(w, "2:4"), np.full((3, 16, 24), np.nan, np.float32)
+    x[:] = x[0] if summed else x
+    tile = {"TM": 16, "TN": 32, "TK": 32}
+    louver.jit(shared).emulate[(3,)](y, x, louver.compress(w, "2:4"), 24, 192, S=3, SUM=summed, **tile)
+    expected = np.einsum("msk,nsk->smn", x.reshape(16, 3, 64), w.reshape(24, 3, 64), dtype=float)
+    np.testing.assert_allclose(y, expected, atol=0.05)
+
+
+@triton.jit
 def fixed(y, x, w, rows, N, K: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
     """y [TM, N] = x [TM, K] by rows of w of a length that is compiled in."""
     m, n, k = tl.arange(0, TM), tl.program_id(0) * TN + tl.arange(0, TN), tl.arange(0, TK)
