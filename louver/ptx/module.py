@@ -5,7 +5,7 @@ Plain slots, no xDSL: a kernel has thousands of them. The validator, printer and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -39,6 +39,15 @@ Arg: TypeAlias = Reg | Imm | Address | str | tuple["Reg | Imm", ...]
 """An operand of `Inst`: a register, a constant, an address, a symbol's name, or a vector."""
 
 
+def registers_of(arg: Arg) -> Sequence[Reg]:
+    """The registers of an operand."""
+    if isinstance(arg, Reg):
+        return (arg,)
+    if isinstance(arg, tuple):
+        return [part for part in arg if isinstance(part, Reg)]
+    return (arg.base,) if isinstance(arg, Address) and isinstance(arg.base, Reg) else ()
+
+
 @dataclass(slots=True)
 class Inst:
     """An instruction: its form, arguments in operand order, and an optional guard `@p` or `@!p`.
@@ -52,6 +61,17 @@ class Inst:
     guard_negated: bool = False
     place: str | None = field(default=None, compare=False)
 
+    def registers(self) -> tuple[list[Reg], list[Reg]]:
+        """The registers that its operands read, and those that they write, in operand order. The guard is in neither."""
+        reads, writes = list[Reg](), list[Reg]()
+        for operand, arg in zip(self.op.operands, self.args, strict=True):
+            found = registers_of(arg)
+            if operand.role != "in":
+                writes += found
+            if operand.role != "out":
+                reads += found
+        return reads, writes
+
 
 @dataclass(slots=True)
 class If:
@@ -64,6 +84,11 @@ class If:
     uniform: bool = False
     place: str | None = field(default=None, compare=False)
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks inside, in program order."""
+        return (self.then,) if self.otherwise is None else (self.then, self.otherwise)
+
 
 @dataclass(slots=True)
 class While:
@@ -74,6 +99,11 @@ class While:
     negated: bool = False
     uniform: bool = False
     place: str | None = field(default=None, compare=False)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The block inside."""
+        return (self.body,)
 
 
 Node: TypeAlias = Inst | If | While
@@ -87,14 +117,24 @@ class Block:
 
     def walk(self) -> Iterator[Node]:
         """All nodes in program order, outer before inner."""
+        # One iterator for all depths: a nested one would pass on each node of a loop once for each loop around it.
+        pending = [iter(self.nodes)]
+        while pending:
+            for node in pending[-1]:
+                yield node
+                if isinstance(node, Inst):
+                    continue
+                pending += (iter(block.nodes) for block in reversed(node.blocks))
+                break
+            else:
+                pending.pop()
+
+    def all_blocks(self) -> Iterator[Block]:
+        """The block and all blocks inside, outer before inner."""
+        yield self
         for node in self.nodes:
-            yield node
-            if isinstance(node, If):
-                yield from node.then.walk()
-                if node.otherwise is not None:
-                    yield from node.otherwise.walk()
-            elif isinstance(node, While):
-                yield from node.body.walk()
+            for block in () if isinstance(node, Inst) else node.blocks:
+                yield from block.all_blocks()
 
     def registers(self) -> set[Reg]:
         """The registers that instructions, guards and conditions name."""
@@ -106,12 +146,7 @@ class Block:
             if node.guard is not None:
                 found.add(node.guard)
             for arg in node.args:
-                if isinstance(arg, Reg):
-                    found.add(arg)
-                elif isinstance(arg, tuple):
-                    found.update(part for part in arg if isinstance(part, Reg))
-                elif isinstance(arg, Address) and isinstance(arg.base, Reg):
-                    found.add(arg.base)
+                found.update(registers_of(arg))
         return found
 
 

@@ -216,8 +216,9 @@ class _Flow:
                 f"{self._kernel.name}, instruction {index} ({node.op.mnemonic}): needs all lanes of the warp, got a guard or a "
                 "branch that may divide them: mark the branch uniform if its condition is, or move the instruction out"
             )
-        self._read(_reads(node), written, index, node.op.mnemonic)
-        written.update(_writes(node))
+        reads, writes = node.registers()
+        self._read(reads if node.guard is None else (node.guard, *reads), written, index, node.op.mnemonic)
+        written.update(writes)
 
     def _read(self, registers: Iterable[Reg], written: set[Reg], index: int, what: str) -> None:
         for register in registers:
@@ -226,26 +227,3 @@ class _Flow:
                     f"{self._kernel.name}, instruction {index} ({what}): {register.type} register {register.index} may be "
                     "read before it is written: initialise it where all paths meet"
                 )
-
-
-def _writes(node: Inst) -> Iterable[Reg]:
-    for operand, arg in zip(node.op.operands, node.args, strict=True):
-        if operand.role != "in":
-            yield from _parts(arg)
-
-
-def _reads(node: Inst) -> Iterable[Reg]:
-    if node.guard is not None:
-        yield node.guard
-    for operand, arg in zip(node.op.operands, node.args, strict=True):
-        if operand.role != "out":
-            yield from _parts(arg)
-
-
-def _parts(arg: Arg) -> Iterable[Reg]:
-    if isinstance(arg, Reg):
-        yield arg
-    elif isinstance(arg, tuple):
-        yield from (part for part in arg if isinstance(part, Reg))
-    elif isinstance(arg, Address) and isinstance(arg.base, Reg):
-        yield arg.base

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -31,7 +31,7 @@ from louver.isa.sync import (
     WarpSync,
 )
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
-from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
+from louver.ptx.module import Block, Inst, Node, Reg, While
 
 _ORDERS = (
     *(AddVector, AtomicAdd, AtomicUpdate, AtomicCompareAndSwap, Store, StoreByte, StoreMatrix),
@@ -59,6 +59,14 @@ class _Facts(NamedTuple):
     loads: bool
     orders: bool
 
+    @classmethod
+    def of(cls, node: Inst) -> _Facts:
+        reads, writes = node.registers()
+        if node.guard is not None:
+            # If the guard is false, the result register keeps its old value.
+            reads = [node.guard, *writes, *reads]
+        return cls(reads, writes, *_traits(type(node.op)))
+
 
 Facts: TypeAlias = "dict[int, _Facts]"
 """The facts by the identity of instructions."""
@@ -66,32 +74,11 @@ Facts: TypeAlias = "dict[int, _Facts]"
 
 def order_by_demand(body: Block) -> None:
     """Order the body of a kernel in place."""
-    facts: Facts = {
-        id(node): _Facts(list(read(node)), list(written(node)), *_traits(type(node.op)))
-        for node in body.walk()
-        if isinstance(node, Inst)
-    }
+    facts: Facts = {id(node): _Facts.of(node) for node in body.walk() if isinstance(node, Inst)}
     _drop_unread(body, facts)
     writes = Counter(register for node in body.walk() if isinstance(node, Inst) for register in facts[id(node)].writes)
-    for block in _blocks(body):
+    for block in body.all_blocks():
         block.nodes = _Order(block, writes, facts).nodes
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    yield block
-    for node in block.nodes:
-        for inner in _inside(node):
-            yield from _blocks(inner)
-
-
-def _inside(node: Node) -> list[Block]:
-    match node:
-        case If():
-            return [node.then] if node.otherwise is None else [node.then, node.otherwise]
-        case While():
-            return [node.body]
-        case Inst():
-            return []
 
 
 @functools.cache
@@ -101,41 +88,15 @@ def _traits(kind: type[Instruction]) -> tuple[bool, bool, bool]:
     return loads or issubclass(kind, Pure), loads, issubclass(kind, _ORDERS)
 
 
-def written(node: Inst) -> Iterator[Reg]:
+def written(node: Inst) -> Sequence[Reg]:
     """The registers that an instruction writes."""
-    for operand, arg in zip(node.op.operands, node.args, strict=True):
-        if operand.role != "in":
-            yield from _registers(arg)
+    return node.registers()[1]
 
 
-def read(node: Node) -> Iterator[Reg]:
+def read(node: Node) -> Sequence[Reg]:
     """The registers that an instruction reads, or that any instruction inside a branch or loop reads."""
-    match node:
-        case Inst():
-            if node.guard is not None:
-                # If the guard is false, the result register keeps its old value.
-                yield node.guard
-                yield from written(node)
-            for operand, arg in zip(node.op.operands, node.args, strict=True):
-                if operand.role != "out":
-                    yield from _registers(arg)
-        case If() | While():
-            yield node.condition
-            for block in _inside(node):
-                for inner in block.nodes:
-                    yield from read(inner)
-
-
-def _registers(arg: Arg) -> Iterator[Reg]:
-    match arg:
-        case Reg():
-            yield arg
-        case Address(base=Reg() as base):
-            yield base
-        case tuple():
-            yield from (each for each in arg if isinstance(each, Reg))
-        case _:
-            pass
+    nodes = Block([node]).walk()
+    return [reg for each in nodes for reg in (_Facts.of(each).reads if isinstance(each, Inst) else (each.condition,))]
 
 
 def _drop_unread(body: Block, facts: Facts) -> None:
@@ -157,7 +118,7 @@ def _drop_unread(body: Block, facts: Facts) -> None:
             seen.add(register)
             for writer in writers.get(register, ()):
                 pending += facts[id(writer)].reads
-    for block in list(_blocks(body)):
+    for block in body.all_blocks():
         block.nodes = [
             node
             for node in block.nodes
@@ -250,23 +211,36 @@ class _Order:
                 changed.update(unit.writes)
         self._place([unit for unit in self.waiting if not changed.isdisjoint(unit.reads)])
         for node in group:
-            self._make(node)
+            self._make(self._effects(node)[0])
 
     def _fixed(self, node: Node) -> None:
         """Place a node that does not move, after all units that it reads, and all units that must come before it."""
-        inside = [node, *(each for block in _inside(node) for each in block.walk())]
-        facts = [self.facts[id(each)] for each in inside if isinstance(each, Inst)]
-        changed = {register for each in facts for register in each.writes}
+        reads, changed, orders = self._effects(node)
         first = {unit for register in changed for unit in self.readers.get(register, ()) if not unit.placed}
-        if any(each.orders for each in facts):
+        if orders:
             first.update(self.loading)
         self._place(sorted(first, key=lambda unit: unit.number))
-        self._make(node)
+        self._make(reads)
         self.nodes.append(node)
 
-    def _make(self, node: Node) -> None:
-        """Place the units whose results a node reads."""
-        reads = self.facts[id(node)].reads if isinstance(node, Inst) else read(node)
+    def _effects(self, node: Node) -> tuple[Sequence[Reg], Sequence[Reg], bool]:
+        """The registers that a node and what is inside read and write, and whether loads may not move past it."""
+        if isinstance(node, Inst):
+            of = self.facts[id(node)]
+            return of.reads, of.writes, of.orders
+        reads, writes, orders = [node.condition], list[Reg](), False
+        for each in (inner for block in node.blocks for inner in block.walk()):
+            if isinstance(each, Inst):
+                of = self.facts[id(each)]
+                reads += of.reads
+                writes += of.writes
+                orders |= of.orders
+            else:
+                reads.append(each.condition)
+        return reads, writes, orders
+
+    def _make(self, reads: Iterable[Reg]) -> None:
+        """Place the units that write these registers."""
         self._place([self.makers[register] for register in reads if register in self.makers])
 
     def _place(self, wanted: Iterable[_Unit]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from louver.compile.lower.tiles.order import written
 from louver.isa.instruction import RegType
@@ -15,13 +16,13 @@ def writes_of(kernel: Kernel) -> Counter[Reg]:
 
 
 class Fresh:
-    """Gives registers that a kernel does not have yet."""
+    """Gives registers that a kernel does not have yet. used: those that it has."""
 
     __slots__ = ("_last",)
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, used: Iterable[Reg]) -> None:
         self._last: dict[RegType, int] = {}
-        for register in writes_of(kernel):
+        for register in used:
             self._last[register.type] = max(self._last.get(register.type, 0), register.index)
 
     def __call__(self, kind: RegType) -> Reg:

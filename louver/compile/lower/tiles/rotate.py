@@ -17,7 +17,7 @@ Before the first step, the last products multiply zeros. After the last step, th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from louver.compile.lower.tiles.keep_masks import keep_masks
@@ -31,7 +31,7 @@ from louver.isa.memory import Load
 from louver.isa.mma import Mma
 from louver.isa.move import Move
 from louver.isa.sync import BarrierSync, MbarrierTryWait
-from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Reg, While
+from louver.ptx.module import Arg, Block, If, Imm, Inst, Kernel, Node, Reg, While, registers_of
 
 AHEAD = 4
 """The part of a step's products between the load of an operand and its product: one of this number."""
@@ -45,8 +45,9 @@ LEGAL_CODES = 0x44444444
 
 def rotate_loops(kernel: Kernel) -> None:
     """Rewrite the loops of a kernel in place, after `order_by_demand`."""
-    fresh, writes = Fresh(kernel), writes_of(kernel)
-    for block in list(_blocks(kernel.body)):
+    writes = writes_of(kernel)
+    fresh = Fresh(writes)
+    for block in list(kernel.body.all_blocks()):
         found = list[Node]()
         for node in block.nodes:
             after = list[Node]()
@@ -55,20 +56,6 @@ def rotate_loops(kernel: Kernel) -> None:
                 found += [*keep_masks(node, writes, fresh), *before]
             found += [node, *after]
         block.nodes = found
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    yield block
-    for node in block.nodes:
-        match node:
-            case If():
-                yield from _blocks(node.then)
-                if node.otherwise is not None:
-                    yield from _blocks(node.otherwise)
-            case While():
-                yield from _blocks(node.body)
-            case Inst():
-                pass
 
 
 def _is(node: Node, *kinds: type) -> bool:
@@ -169,7 +156,7 @@ class _Step:
         starts: dict[Reg, Inst] = {}
         for product in self.last:
             for operand, arg in zip(product.op.operands, product.args, strict=True):
-                for register in _registers(arg):
+                for register in registers_of(arg):
                     if operand.name == "c" and (first := self._carried(register)) != register:
                         starts[register] = Inst(Move(register.type), (register, first))
                     elif operand.name in ("a", "b", "e") and register in loaded:
@@ -191,7 +178,7 @@ class _Step:
         """The sum of the step before to which products of this step add until they have a register's sum."""
         makers = {result: product for product in (*self.products, *self.last) for result in written(product)}
         while isinstance(register, Reg) and (maker := makers.get(register)) is not None:
-            results, sums = (list(_registers(maker.args[place])) for place in (0, 3))
+            results, sums = (list(registers_of(maker.args[place])) for place in (0, 3))
             register = sums[results.index(register)]
         return register
 
@@ -284,11 +271,7 @@ def _factors(product: Inst) -> Iterator[Reg]:
     """The registers of both operands of a product."""
     for operand, arg in zip(product.op.operands, product.args, strict=True):
         if operand.name in ("a", "b"):
-            yield from _registers(arg)
-
-
-def _registers(arg: Arg) -> Iterable[Reg]:
-    return (each for each in (arg if isinstance(arg, tuple) else (arg,)) if isinstance(each, Reg))
+            yield from registers_of(arg)
 
 
 def _renamed(arg: Arg, names: Mapping[Reg, Reg]) -> Arg:
