@@ -4,10 +4,12 @@ a tile from the elements at the same position.
 
 from __future__ import annotations
 
+import functools
+
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Operation
-from xdsl.traits import is_side_effect_free
+from xdsl.traits import IsTerminator, MemoryEffect, NoMemoryEffect, SymbolOpInterface, is_side_effect_free
 
 from louver.analysis.integers import constant_everywhere
 from louver.ir import arith as ours
@@ -19,10 +21,18 @@ from louver.ir.tile.types import element_of
 _SHIFTS = (arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp)
 
 
+@functools.cache
+def only_computes(kind: type[Operation]) -> bool:
+    """Whether no operation of a kind has an effect or ends a block. A kernel has hundreds of operations of few kinds."""
+    effects = kind.get_traits_of_type(MemoryEffect)
+    others = kind.has_trait(IsTerminator) or kind.has_trait(SymbolOpInterface)
+    return bool(effects) and all(isinstance(each, NoMemoryEffect) for each in effects) and not others
+
+
 def has_no_effect(op: Operation) -> bool:
     """Whether an operation only computes results."""
-    # xDSL lacks the trait on this operation.
-    return is_side_effect_free(op) or isinstance(op, arith.RemUIOp)
+    # xDSL lacks the trait on the last operation.
+    return only_computes(type(op)) or is_side_effect_free(op) or isinstance(op, arith.RemUIOp)
 
 
 def takes_any(op: Operation) -> bool:

@@ -8,8 +8,9 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
-from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
+from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
+from louver.analysis.effects import only_computes
 from louver.analysis.passages import came_from, end_of, passages
 from louver.compile.rewrite.insert import begin_with, end_with, insert
 from louver.ir.tile import FuncOp
@@ -22,7 +23,7 @@ def remove_dead(function: FuncOp) -> None:
     _sweep(function)
     needed = _needed(function)
     kept: dict[Operation, list[int]] = {}
-    for op in [op for op in function.body.walk() if isinstance(op, Passing)]:
+    for op in [op for op in _operations(function.body) if isinstance(op, Passing)]:
         passed = passages(op)
         live = [index for index, each in enumerate(passed) if not needed.isdisjoint(each.names)]
         if len(live) < len(passed):
@@ -33,24 +34,47 @@ def remove_dead(function: FuncOp) -> None:
     for op, live in kept.items():
         for region in op.regions:
             end_with(region.block, [end_of(region.block).operands[index] for index in live])
-    for op in reversed(list(function.body.walk())):
-        if is_trivially_dead(op):
+    for op in reversed(_operations(function.body)):
+        if _is_dead(op):
             Rewriter.erase_op(op)
         elif op in kept and isinstance(op, Passing):
             _keep(op, kept[op])
 
 
+def _operations(region: Region) -> list[Operation]:
+    """All operations, outer before inner. A list, because the nested iterators of `walk` take most of this pass's time."""
+    found = list[Operation]()
+    for block in region.blocks:
+        for op in block.ops:
+            found.append(op)
+            for inner in op.regions:
+                found += _operations(inner)
+    return found
+
+
+def _is_dead(op: Operation) -> bool:
+    """Whether an operation has neither effects nor users."""
+    return all(result.first_use is None for result in op.results) and _may_die(op)
+
+
+def _may_die(op: Operation) -> bool:
+    """Whether an operation without users is dead."""
+    return only_computes(type(op)) or would_be_trivially_dead(op)
+
+
 def _sweep(function: FuncOp) -> None:
     """Erase operations without effects and users, users first."""
-    for op in reversed(list(function.body.walk())):
-        if is_trivially_dead(op):
+    for op in reversed(_operations(function.body)):
+        if _is_dead(op):
             Rewriter.erase_op(op)
 
 
 def _needed(function: FuncOp) -> set[SSAValue]:
     """The values on which effects, bounds of loops and conditions depend."""
     found, pending = set[SSAValue](), list[SSAValue]()
-    for op in function.body.walk():
+    for op in _operations(function.body):
+        if only_computes(type(op)):
+            continue
         if isinstance(op, scf.ForOp):
             pending += (op.lb, op.ub, op.step)
         elif isinstance(op, scf.IfOp):
