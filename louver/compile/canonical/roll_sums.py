@@ -80,7 +80,8 @@ def _sums(block: Block) -> Iterator[_Sum]:
         terms = sorted(filter(None, map(_term, chain)), key=lambda each: each.position)
         starts = [each.position for each in terms]
         whole = len(terms) == len(chain) and starts == [place * terms[0].step for place in range(len(terms))]
-        if whole and all(each.is_like(later) for place, later in enumerate(terms) for each in terms[:place]):
+        # The last one is what the loop reads.
+        if whole and all(each.is_like(terms[-1]) for each in terms[:-1]):
             yield _Sum(terms, first.c, chain[-1])
 
 
