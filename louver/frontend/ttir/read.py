@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects import cf
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.parser import Parser
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.ttir.batches import split_batches
@@ -19,6 +18,7 @@ from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.ends import check_ends
 from louver.frontend.ttir.limits import MAX_CHAIN, MAX_OPERATIONS, check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
+from louver.frontend.ttir.parser import RememberingParser
 from louver.frontend.ttir.returns import nest_returns
 from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.computed import LENGTH, TRANSPOSED
@@ -129,7 +129,7 @@ def read_ttir(
     ]
     if unknown:
         raise together(unknown)
-    parser = Parser(context, resolved, name)
+    parser = RememberingParser(context, resolved, name)
     try:
         module = parser.parse_module()
     except ParseError as error:
