@@ -109,6 +109,7 @@ class CompiledTiles:
     addressed: what is told of sparse arguments whose tiles are addressed at run time.
     options: those that it was compiled with, the arguments that are addressed at run time among them.
     described: the state of the pipeline before `choose-warps`, from which it is compiled for other warps.
+    ringless: the kernel before `ring-copies`, from which it is compiled with other rings; None for a kernel without rings.
     """
 
     target: Target
@@ -123,6 +124,7 @@ class CompiledTiles:
     addressed: tuple[str, ...] = ()
     options: TileOptions = field(default_factory=TileOptions)
     described: State | None = field(default=None, compare=False, repr=False)
+    ringless: ModuleOp | None = field(default=None, compare=False, repr=False)
 
     @property
     def kernel(self) -> Kernel:

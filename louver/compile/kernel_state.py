@@ -41,6 +41,7 @@ class KernelState(State):
     decomposed: the kernel without sparse types.
     maps: tensor maps that box copies need.
     described: the state before `choose-warps`, which later passes leave as it is.
+    ringless: the kernel before `ring-copies`, which later passes leave as it is; None for a kernel without rings.
     ring_rooms: bytes of shared memory that rings may take, best first.
     made: the compiled kernel.
     """
@@ -64,6 +65,7 @@ class KernelState(State):
     decomposed: ModuleOp = field(init=False)
     maps: tuple[BoxParameter, ...] = ()
     described: KernelState = field(init=False, repr=False)
+    ringless: ModuleOp | None = field(default=None, repr=False)
     ring_rooms: tuple[int, ...] = ()
     rooms: Rooms = field(init=False)
     made: CompiledProduct | CompiledTiles = field(init=False)

@@ -262,6 +262,7 @@ def _lower_tiles(state: KernelState) -> object:
         _told_addresses(state),
         options,
         state.described,
+        state.ringless,
     )
     return state.made.ptx
 
@@ -347,12 +348,16 @@ ENCODE: tuple[Pass[KernelState], ...] = (
     on_module(sink_conversions),
     Pass("make-ahead", _make_ahead),
     Pass("prefetch-loads", _prefetch_loads),
+)
+"""Passes that give each tile an encoding. Of the slots of rings, they only depend on whether there are any."""
+
+FEED: tuple[Pass[KernelState], ...] = (
     Pass("ring-copies", _ring_copies),
     Pass("overlap-dots", _overlap_dots),
     Pass("drop-boxes", _drop_boxes),
     Pass("place-shared", _place_shared),
 )
-"""Passes that give each tile an encoding, and bring operands to dots."""
+"""Passes that bring operands to dots."""
 
 
 def _describe(state: KernelState) -> None:
@@ -375,17 +380,36 @@ def _compute_addresses(state: KernelState) -> Refusal | None:
     return None
 
 
-def _feeds(staged: bool, slots: int) -> Way[KernelState]:
+def _ring(slots: int) -> Way[KernelState]:
+    def begin(state: KernelState) -> None:
+        state.ringless, state.slots = state.module, slots
+        state.module = state.module.clone()
+
+    return Way(FEED, begin)
+
+
+RINGS: First[KernelState] = First(tuple(map(_ring, (MOST_SLOTS, 4, 3, 2))))
+
+
+def _feeds(feed: Step[KernelState], *, staged: bool, slots: int) -> Way[KernelState]:
     def begin(state: KernelState) -> None:
         state.staged, state.slots = staged, slots
 
-    return Way(ENCODE, begin)
+    return Way((*ENCODE, feed), begin)
 
+
+LOWER_TILES: Pass[KernelState] = Pass("lower-tiles", _lower_tiles)
 
 FIT: tuple[Step[KernelState], ...] = (
     # Every kernel fits shared memory by the last way.
-    First((*(_feeds(True, slots) for slots in (MOST_SLOTS, 4, 3, 2, 0)), _feeds(False, 0))),
-    Pass("lower-tiles", _lower_tiles),
+    First(
+        (
+            _feeds(RINGS, staged=True, slots=MOST_SLOTS),
+            _feeds(FEED, staged=True, slots=0),
+            _feeds(FEED, staged=False, slots=0),
+        )
+    ),
+    LOWER_TILES,
 )
 """Passes that lower to PTX for a number of warps."""
 
@@ -442,8 +466,8 @@ def _product(steps: Step[KernelState], state: KernelState) -> CompiledProduct:
 def compile_again(
     made: CompiledTiles, *, warps: int, registers: int | None = None, ahead: bool | None = None
 ) -> CompiledTiles:
-    """The kernel with other `TileOptions`; None keeps an option. The passes before `choose-warps` depend on none of these, so
-    their result is taken as it is.
+    """The kernel with other `TileOptions`; None keeps an option. The passes before `choose-warps` depend on none of these, and those
+    before `ring-copies` on none but warps and `ahead`, so their result is taken as it is.
     """
     assert isinstance(made.described, KernelState), "the pipeline keeps it"
     state, options = copy(made.described), made.options
@@ -453,7 +477,15 @@ def compile_again(
         registers=options.registers if registers is None else registers,
         ahead=options.ahead if ahead is None else ahead,
     )
-    again = run_passes((CHOOSE_WARPS, *FIT), state).made
+    state = run_passes(CHOOSE_WARPS, state)
+    if made.ringless is not None and (warps, state.options.ahead) == (made.signature.warps, options.ahead):
+        ringless = copy(state)
+        ringless.module = made.ringless
+        found = attempt((RINGS, LOWER_TILES), ringless)
+        if not isinstance(found, Refusal):
+            assert isinstance(found.made, CompiledTiles)
+            return found.made
+    again = run_passes(FIT, state).made
     assert isinstance(again, CompiledTiles)
     return again
 

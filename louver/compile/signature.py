@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from louver.ir.computed import CODES
 from louver.ir.polynomial import Size
 from louver.isa.bulk import SwizzleBytes
+from louver.isa.instruction import LANES
 
 TAIL_MAP = "b_tail"
 """The map of the rows of the dense operand that are left after whole tiles."""
@@ -300,6 +301,11 @@ class Signature:
     tile: tuple[int, int] | None = None
     at_once: Size | None = None
     dependent: bool = False
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        return self.threads // LANES
 
     @property
     def types(self) -> tuple[ParameterType | Literal["tensormap"], ...]:

@@ -12,7 +12,6 @@ from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_again
 from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
 from louver.ir.tile import DotOp, LocalAllocOp, LocalStoreOp
-from louver.isa.instruction import LANES
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
 
@@ -49,7 +48,7 @@ class Assembled:
     @property
     def warps(self) -> int:
         """Warps of a CTA."""
-        return self.kernel.made.signature.threads // LANES
+        return self.kernel.made.signature.warps
 
     @property
     def registers(self) -> int:
@@ -157,7 +156,7 @@ def _in_order(found: Assembled, machine: str | None) -> Assembled:
 
 def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     """CTAs that may share an SM, at least two, best first. Several warp counts may give the same number."""
-    warps = made.signature.threads // LANES
+    warps = made.signature.warps
     found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.options.ctas or each) for each in WARPS_OF_SM)
     return list(itertools.takewhile(lambda count: count > 1, found))
 

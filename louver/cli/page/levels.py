@@ -16,7 +16,6 @@ from louver.compile.pipeline import compile_tile_ir, compile_tiles
 from louver.frontend.ttir.locations import resolve_locations
 from louver.ir.refusal import adopt_places, number_places, text_places
 from louver.ir.tile.aliases import text_with_aliases
-from louver.isa.instruction import LANES
 from louver.ptx.assembler import Assembly, assemble
 from louver.ptx.printer import module_lines
 from louver.ptx.sass import DisassemblerMissingError, disassemble_lines
@@ -124,7 +123,7 @@ def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recor
     recorder = Recorder()
     if isinstance(made, CompiledProduct):
         return recorder, compile_tile_ir(tile, made.schedule, made.target.name, watch=recorder)
-    warps = made.signature.threads // LANES
+    warps = made.signature.warps
     again = compile_tiles(tile, made.target.name, watch=recorder, **{**asdict(made.options), "warps": warps})
     return recorder, again.with_ctas(made.kernel.min_ctas)
 
