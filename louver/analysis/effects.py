@@ -5,6 +5,7 @@ a tile from the elements at the same position.
 from __future__ import annotations
 
 import functools
+from typing import TypeGuard
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import FixedBitwidthType
@@ -46,7 +47,7 @@ def takes_any(op: Operation) -> bool:
     return True
 
 
-ELEMENTWISE: tuple[type[Operation], ...] = (
+_ELEMENTWISE: tuple[type[Operation], ...] = (
     *(op for op in arith.Arith.operations if op is not arith.ConstantOp),
     *math.Math.operations,
     *(ours.SIToFPOp, ours.FPToSIOp, ours.UIToFPOp, ours.FPToUIOp, ours.ExtSIOp, ours.ExtUIOp, ours.TruncIOp),
@@ -63,3 +64,14 @@ ELEMENTWISE: tuple[type[Operation], ...] = (
         PointerCastOp,
     ),
 )
+
+
+@functools.cache
+def _is_elementwise(kind: type[object]) -> bool:
+    return issubclass(kind, _ELEMENTWISE)
+
+
+def is_elementwise(op: object) -> TypeGuard[Operation]:
+    """Whether an operation computes each element of a tile from the elements at the same position. False for a block."""
+    # By kind, because there are a hundred of them, and abstract classes: `isinstance` asks each.
+    return _is_elementwise(type(op))

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerType, ModuleO
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import constant_integer
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -51,7 +51,7 @@ def _has_shape(value: SSAValue, shape: Sequence[int]) -> bool:
             return True
         case _ if isinstance(op, (*_QUOTIENTS, *_RESTS)) and isinstance(op.lhs.owner, MakeRangeOp):
             return op.lhs.owner.start.value.data == 0 and constant_integer(op.rhs) == shape[1]
-        case _ if isinstance(op, ELEMENTWISE):
+        case _ if is_elementwise(op):
             return all(as_tensor(each.type) is None or _has_shape(each, shape) for each in op.operands)
         case _:
             return False

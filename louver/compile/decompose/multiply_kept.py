@@ -22,7 +22,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, I
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import came_from
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -131,7 +131,7 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.Decompres
         yield owner, columns
     elif isinstance(owner, tt.TransOp):
         yield from sparse_origins(owner.src, 1 - columns)
-    elif isinstance(owner, Operation) and isinstance(owner, ELEMENTWISE):
+    elif is_elementwise(owner):
         for each in owner.operands:
             yield from sparse_origins(each, columns)
 
@@ -147,7 +147,7 @@ def _is_uniform(value: SSAValue, columns: int) -> bool:
             return tensor_of(source).get_shape()[columns] == 1
         case tt.TransOp(src=source):
             return _is_uniform(source, 1 - columns)
-        case Operation() as owner if isinstance(owner, ELEMENTWISE):
+        case Operation() as owner if is_elementwise(owner):
             return all(_is_uniform(each, columns) for each in owner.operands if as_tensor(each.type) is not None)
         case _:
             return False
@@ -273,7 +273,7 @@ class _Kept:
         # If an operation only widens elements, they are compressed before it.
         types = [tensor_of(each).element_type for each in (*op.operands, value) if as_tensor(each.type) is not None]
         wide = [each.bitwidth for each in types if isinstance(each, FixedBitwidthType)]
-        return isinstance(op, ELEMENTWISE) and len(types) == len(wide) == 2 and wide[0] < wide[1]
+        return is_elementwise(op) and len(types) == len(wide) == 2 and wide[0] < wide[1]
 
     def _halved(self, op: Operation, columns: int) -> Operation:
         tensor = tensor_of(op.results[0])
@@ -321,7 +321,7 @@ def background(value: SSAValue, origins: Container[Operation]) -> Any:
             return background(owner.operands[0], origins)
         case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or is_splat(number):
             return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]
-        case Operation() if isinstance(owner, ELEMENTWISE) and type(owner) in ARITHMETIC:
+        case Operation() if is_elementwise(owner) and type(owner) in ARITHMETIC:
             return _computed(owner, [background(each, origins) for each in owner.operands])
         case _:
             return None

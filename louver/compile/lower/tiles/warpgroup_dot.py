@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import is_zero, position
 from louver.compile.lower.tiles.dot import Operand, fragment_parts, metadata_word
 from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without_nan
@@ -300,7 +300,7 @@ def _carried_on(op: DotOp) -> SSAValue | None:
         (use,) = value.uses
         if use.operation is op:
             return found if value is op.c and found.type == op.d.type else None
-        if use.operation.parent is not loop.body.block or not isinstance(use.operation, ELEMENTWISE):
+        if use.operation.parent is not loop.body.block or not is_elementwise(use.operation):
             return None
         value = use.operation.results[0]
     return None

@@ -14,7 +14,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import passages
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.copied import copied_loads
@@ -241,7 +241,8 @@ class Natures:
         return bool(users) and all(
             product_left(user)[0] is value and value not in self.operands
             if isinstance(user, tt.DotOp)
-            else isinstance(user, (tt.TransOp, *ELEMENTWISE)) and all(map(self._goes_to_registers, user.results))
+            else (isinstance(user, tt.TransOp) or is_elementwise(user))
+            and all(map(self._goes_to_registers, user.results))
             for user in users
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import came_from, passages
 from louver.compile.plan.encode.anchors import Anchor, Natures, is_tile
 from louver.ir import tile as tt
@@ -165,7 +165,7 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):
             return []
-        case _ if isinstance(op, ELEMENTWISE):
+        case _ if is_elementwise(op):
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _:
             raise unsupported(f"{op.name} is not computed on tiles in registers", op)

@@ -8,7 +8,7 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.compile.plan.encode.unit import held_sums
 from louver.ir.tile import DotOp, FuncOp
 from louver.ir.tile.types import as_tensor, tensor_of
@@ -61,7 +61,7 @@ class _Life:
                     pending += [around.body.block.args[index + 1], around.results[index]]
                 elif isinstance(op, scf.YieldOp) and around is not None:
                     pending.append(around.results[use.index])
-                elif (isinstance(op, DotOp) and name is op.c) or isinstance(op, ELEMENTWISE):
+                elif (isinstance(op, DotOp) and name is op.c) or is_elementwise(op):
                     pending += [result for result in op.results if _is_as_wide(result, dot)]
         self.sums = held_sums(dot) if carried else prod(tensor_of(dot.d).get_shape())
 

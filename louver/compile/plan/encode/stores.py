@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import position
 from louver.compile.plan.encode.accesses import Run, run_of
 from louver.compile.plan.encode.anchors import Natures, is_tile
@@ -86,7 +86,7 @@ def choose_exchanged(function: FuncOp, natures: Natures, demands: Demands) -> bo
     """
     found = False
     for op in function.body.walk():
-        value = op.results[0] if isinstance(op, ELEMENTWISE) and op.results else None
+        value = op.results[0] if is_elementwise(op) and op.results else None
         nature = None if value is None or not is_tile(value) or natures.keeps(value) else natures.of(value)
         if value is None or nature is None or nature not in demands.of(value):
             continue
@@ -176,7 +176,7 @@ def _load_cost(natures: Natures, op: LoadOp, layout: Layout) -> float:
 
 def _operands(value: SSAValue) -> Iterator[SSAValue]:
     """The tiles from which a tile is computed by an elementwise operation. Scalars cost nothing in any layout."""
-    if isinstance(value.owner, ELEMENTWISE):
+    if is_elementwise(value.owner):
         for each in value.owner.operands:
             if is_tile(each) and not isinstance(each.owner, SplatOp | arith.ConstantOp):
                 yield each
@@ -208,7 +208,7 @@ class _Conversion:
                 yield _Way(_load_cost(self.natures, value.owner, self.rows))
             elif isinstance(value.owner, BroadcastOp):
                 yield _Way(self._repeated(value.owner))
-            elif nature is None or isinstance(value.owner, ELEMENTWISE):
+            elif nature is None or is_elementwise(value.owner):
                 parts = [self.of(each) for each in _operands(value)]
                 yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
 

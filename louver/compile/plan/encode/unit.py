@@ -10,7 +10,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float16Type, Float32Type, IntegerType
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import is_zero
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as
@@ -78,7 +78,7 @@ def turns_sums(op: DotOp) -> bool:
             user = use.operation
             if isinstance(user, CombiningOp) and user.axis.value.data == 1:
                 return True
-            if isinstance(user, ELEMENTWISE):
+            if is_elementwise(user):
                 pending += user.results
     return False
 
@@ -171,7 +171,7 @@ def summed_apart(op: DotOp) -> Sequence[Operation]:
     for user in loop.body.block.ops:
         if user is op or user is end or made.isdisjoint(user.operands):
             continue
-        if not isinstance(user, ELEMENTWISE) or len(user.results) != 1:
+        if not is_elementwise(user) or len(user.results) != 1:
             return ()
         found.append(user)
         made.add(user.results[0])

@@ -24,7 +24,7 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.access import Access, Dimension, access
 from louver.analysis.affine import loop_of
 from louver.analysis.atoms import Iteration
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.mapped import mapped
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
@@ -81,7 +81,7 @@ def _is_multiplied(value: SSAValue) -> bool:
     return any(
         isinstance(user, DotOp)
         or (
-            isinstance(user, (TransOp, DecompressOp, CompressOp, *ELEMENTWISE))
+            (isinstance(user, TransOp | DecompressOp | CompressOp) or is_elementwise(user))
             and any(map(_is_multiplied, user.results))
         )
         for user in users

@@ -11,7 +11,7 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.effects import ELEMENTWISE
+from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import constant_integer, position
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
@@ -99,7 +99,7 @@ def _is_repeated(tile: SSAValue) -> bool:
     owner = tile.owner
     if isinstance(owner, tt.BroadcastOp | tt.SplatOp | arith.ConstantOp):
         return True
-    if isinstance(owner, Block) or not isinstance(owner, ELEMENTWISE):
+    if isinstance(owner, Block) or not is_elementwise(owner):
         return False
     return all(_is_repeated(each) for each in owner.operands if as_tensor(each.type) is not None)
 
