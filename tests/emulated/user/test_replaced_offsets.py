@@ -11,7 +11,7 @@ import louver
 
 pytest.importorskip("triton")
 
-from support.triton.replaced import replaced
+from support.triton.replaced import replaced, replaced_inside
 
 M, BM, BN, BK = 17, 16, 32, 64
 
@@ -37,3 +37,21 @@ def test_what_is_replaced_reaches_no_result(n: int, k: int, first: bool) -> None
     given, expected = _call(n, k, first=first)
     louver.jit(replaced).emulate[2, 2](**given)
     np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("sum", [False, True])
+@pytest.mark.parametrize("k", [128, 136])
+def test_whole_parts_are_replaced_where_no_mask_stands_for_them(k: int, *, sum: bool) -> None:
+    given, expected = _call(64, k, first=False)
+    del given["FIRST"]
+    louver.jit(replaced_inside).emulate[2, 2](**given, START=0, SUM=sum)
+    np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("sum", [False, True])
+def test_rows_that_are_replaced_in_part_are_refused(*, sum: bool) -> None:
+    given, _ = _call(56, 128, first=False)
+    del given["FIRST"]
+    with pytest.raises(ValueError, match="takes N in multiples of 32, got 56"):
+        louver.jit(replaced_inside).emulate[2, 2](**given, START=0, SUM=sum)
+    assert np.isnan(given["y"]).all()

@@ -23,3 +23,21 @@ def replaced(
             right = tl.load(w + tl.where((n[None, :] < N) & (k[:, None] < K), n[None, :] * K + k[:, None], 0))
         total = tl.dot(left, right, total)
     tl.store(y + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@triton.jit
+def replaced_inside(
+    x, w, y, M, N, K, START, SUM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """The same where no mask can stand for the choice. SUM: it is a term of the offsets, which begin at START; else all columns are stored."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        left = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        offsets = tl.where((n[None, :] < N) & (k[:, None] < K), n[None, :] * K + k[:, None], 0)
+        right = tl.load(w + (START + offsets if SUM else offsets))
+        total = tl.dot(left, right, total)
+    stored = (m[:, None] < M) & (n[None, :] < N) if SUM else m[:, None] < M
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=stored)

@@ -152,7 +152,8 @@ def test_only_masks_of_all_steps_are_kept() -> None:
 
     for kernel, kept in ((masked(), True), (masked(at_the_end), False), (masked(in_a_branch), False)):
         (loop,) = (node for node in kernel.body.walk() if isinstance(node, While))
-        assert bool(keep_masks(loop, writes := writes_of(kernel), Fresh(writes))) == kept
+        writes = writes_of(kernel)
+        assert bool(keep_masks(loop, writes, Fresh(writes))) == kept
 
 
 def test_the_first_last_products_multiply_zeros_with_legal_codes() -> None:
