@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -17,6 +18,7 @@ from louver.compile.signature import ArgumentParameter, BoxParameter
 from louver.ir.conditions import DenseView, SparseView
 from louver.ir.product import ProductNest
 from louver.ir.tile.multiples import has_known_addresses
+from louver.isa.async_copy import CopyBytes
 from louver.isa.targets import Target
 
 
@@ -78,3 +80,22 @@ class KernelState(State):
         during a loop.
         """
         return self.staged and has_known_addresses(self.kernel)
+
+    @property
+    def read_by_groups(self) -> tuple[str, ...]:
+        """A sentence for each argument of which each copy brings the values of one group."""
+        return tuple(
+            f"{name} is read at computed addresses, a group at a time, which may cost more than sparsity saves: the dense kernel by Triton may be "
+            "faster. Pass the tensor [N, K], sparse along its last axis, with columns that are start + tl.arange(0, BLOCK_K)"
+            for name, size in self.pieces.items()
+            if size <= min(get_args(CopyBytes))
+        )
+
+    @property
+    def told_addresses(self) -> tuple[str, ...]:
+        """A sentence for each argument whose tiles are addressed at run time."""
+        why = f": {self.undescribed.splitlines()[0]}" if self.undescribed else ""
+        return tuple(
+            f"{name} is read at computed addresses, in pieces of {size} bytes of values{why}"
+            for name, size in self.pieces.items()
+        )

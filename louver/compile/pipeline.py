@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
@@ -78,7 +78,6 @@ from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
 from louver.ir.tile import PointerType, element_name
 from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_matrices, mark_multiples
-from louver.isa.async_copy import CopyBytes
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
 from louver.ptx.printer import print_module
@@ -147,7 +146,7 @@ def _decompose(state: KernelState) -> None:
 
 def _multiply_kept(state: KernelState) -> None:
     multiplied = multiply_kept(state.kernel)
-    state.dense = (*multiplied.dense, *_read_by_groups(state))
+    state.dense = (*multiplied.dense, *state.read_by_groups)
     layouts = [multiplied.layouts.get(argument) for argument in state.kernel.body.block.args]
     state.parameters = tuple(
         each if layout is None else replace(each, element=element_name(layout))
@@ -259,31 +258,12 @@ def _lower_tiles(state: KernelState) -> object:
         Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared),
         replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views),
         state.dense,
-        _told_addresses(state),
+        state.told_addresses,
         options,
         state.described,
         state.ringless,
     )
     return state.made.ptx
-
-
-def _read_by_groups(state: KernelState) -> tuple[str, ...]:
-    """A sentence for each argument of which each copy brings the values of one group."""
-    return tuple(
-        f"{name} is read at computed addresses, a group at a time, which may cost more than sparsity saves: the dense kernel by Triton may be "
-        "faster. Pass the tensor [N, K], sparse along its last axis, with columns that are start + tl.arange(0, BLOCK_K)"
-        for name, size in state.pieces.items()
-        if size <= min(get_args(CopyBytes))
-    )
-
-
-def _told_addresses(state: KernelState) -> tuple[str, ...]:
-    """A sentence for each argument whose tiles are addressed at run time."""
-    why = f": {state.undescribed.splitlines()[0]}" if state.undescribed else ""
-    return tuple(
-        f"{name} is read at computed addresses, in pieces of {size} bytes of values{why}"
-        for name, size in state.pieces.items()
-    )
 
 
 READ = (COPY, *CANONICAL)
@@ -389,9 +369,10 @@ def _ring(slots: int) -> Way[KernelState]:
 
 
 RINGS: First[KernelState] = First(tuple(map(_ring, (MOST_SLOTS, 4, 3, 2))))
+"""The passes behind `prefetch-loads`, with the most slots that fit."""
 
 
-def _feeds(feed: Step[KernelState], *, staged: bool, slots: int) -> Way[KernelState]:
+def _feeds(feed: Step[KernelState], staged: bool, slots: int) -> Way[KernelState]:
     def begin(state: KernelState) -> None:
         state.staged, state.slots = staged, slots
 
@@ -402,13 +383,7 @@ LOWER_TILES: Pass[KernelState] = Pass("lower-tiles", _lower_tiles)
 
 FIT: tuple[Step[KernelState], ...] = (
     # Every kernel fits shared memory by the last way.
-    First(
-        (
-            _feeds(RINGS, staged=True, slots=MOST_SLOTS),
-            _feeds(FEED, staged=True, slots=0),
-            _feeds(FEED, staged=False, slots=0),
-        )
-    ),
+    First((_feeds(RINGS, True, MOST_SLOTS), _feeds(FEED, True, 0), _feeds(FEED, False, 0))),
     LOWER_TILES,
 )
 """Passes that lower to PTX for a number of warps."""
@@ -482,12 +457,11 @@ def compile_again(
         ringless = copy(state)
         ringless.module = made.ringless
         found = attempt((RINGS, LOWER_TILES), ringless)
-        if not isinstance(found, Refusal):
-            assert isinstance(found.made, CompiledTiles)
-            return found.made
-    again = run_passes(FIT, state).made
-    assert isinstance(again, CompiledTiles)
-    return again
+        state = run_passes(FIT, state) if isinstance(found, Refusal) else found
+    else:
+        state = run_passes(FIT, state)
+    assert isinstance(state.made, CompiledTiles)
+    return state.made
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
