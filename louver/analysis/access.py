@@ -224,12 +224,8 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
     dimension = Dimension(number, extent, stride, Polynomial.number(0), None)
     if isinstance(atom, Wrapped):
         first = atom.index - Polynomial.atom(Lane(number))
-        if lanes(first) or any(isinstance(each, Iteration) for each in first.atoms):
-            raise unsupported(
-                "a wrapped index (%) counts by ones and does not change in a loop",
-                op,
-                "along K use a mask (k < K) instead of %",
-            )
+        if lanes(first):
+            raise unsupported("a wrapped index (%) counts by ones", op, "add first, then wrap, as in (start + range) % M")
         return replace(dimension, first=first, size=atom.size, wrapped=True, again=atom.again)
     return dimension
 

@@ -11,7 +11,7 @@ import louver
 
 pytest.importorskip("triton")
 
-from support.triton.replaced import replaced
+from support.triton.replaced import limited, replaced
 
 M, BM, BN, BK = 17, 16, 32, 64
 
@@ -37,3 +37,21 @@ def test_what_is_replaced_reaches_no_result(n: int, k: int, first: bool) -> None
     given, expected = _call(n, k, first=first)
     louver.jit(replaced).emulate[2, 2](**given)
     np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("out", [False, True], ids=["whole", "halved"])
+@pytest.mark.parametrize("how", ["wrap", "minimum", "where"])
+def test_columns_that_are_limited_beside_zeros_are_boxes(how: str, out: bool) -> None:
+    """Behind a mask of the sums, the rows too are a box; behind a split those that begin again, if N is whole tiles."""
+    for n, k in ((64, 136), (56, 144), (64, 80)):
+        given, expected = _call(n, k, first=False)
+        del given["FIRST"]
+        kernel = louver.jit(limited)
+        told = str(kernel.explain(**given, HOW=how, OUT=out))
+        assert ("w is read at computed addresses" in told) == (out and how != "wrap")
+        if "computed" in told and k % 16:
+            continue
+        kernel.emulate[2, 2](**given, HOW=how, OUT=out)
+        if out:
+            expected = np.pad(expected.reshape(M, -1, 2).sum(2), ((0, 0), (0, n // 2)), constant_values=np.nan)
+        np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
