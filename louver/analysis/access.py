@@ -225,7 +225,9 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
     if isinstance(atom, Wrapped):
         first = atom.index - Polynomial.atom(Lane(number))
         if lanes(first):
-            raise unsupported("a wrapped index (%) counts by ones", op, "add first, then wrap, as in (start + range) % M")
+            raise unsupported(
+                "a wrapped index (%) counts by ones", op, "add first, then wrap, as in (start + range) % M"
+            )
         return replace(dimension, first=first, size=atom.size, wrapped=True, again=atom.again)
     return dimension
 

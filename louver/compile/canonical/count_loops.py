@@ -5,7 +5,8 @@ counter, or its sum or difference with a value that the loop does not change. Th
 positive constant, by the number of programs, or by a product of these. Other while loops, such as a loop that takes its
 work from a queue, do not change.
 
-`go = True; while go: …; k += BK; go = k < K` runs once at least, so it becomes `for k in range(0, max(K, 1), BK)`.
+`go = True; while go: …; k += BK; go = k < K` runs once at least, so it becomes `for k in range(0, max(K, 1), BK)`. With
+`go = k < K` before it, it is the loop above.
 
 Overflow of 32 bits: `k += BK` does not overflow if K is below 2**31 - BK. Both loops then have the same iterations,
 none if K <= 0. For a larger K, `k < K` is true again after k has overflowed, and the user's loop does not end. A
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
@@ -67,7 +67,7 @@ _SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
 
 
 def _test_first(loop: scf.WhileOp) -> None:
-    """Compare the counter of a loop before an iteration, if the loop does so after it. The first one always runs."""
+    """Compare the counter of a loop before an iteration, if the loop does so after it."""
     before, after = loop.before_region.block, loop.after_region.block
     going_on, end = before.last_op, end_of(after)
     assert isinstance(going_on, scf.ConditionOp)
@@ -76,7 +76,7 @@ def _test_first(loop: scf.WhileOp) -> None:
         return
     place = position(going, before.args)
     test = end.operands[place].owner
-    if not constant_integer(loop.arguments[place]) or not isinstance(test, CmpiOp) or test.parent is not after:
+    if not isinstance(test, CmpiOp) or test.parent is not after:
         return
     for compared, bound, predicate in _sides(test):
         counter = next((index for index, each in enumerate(end.operands) if each is compared), None)
@@ -85,12 +85,29 @@ def _test_first(loop: scf.WhileOp) -> None:
         step, rises = _step(loop, counter), predicate in ("slt", "sle")
         if step is None or step[1] != rises:
             continue
-        least = loop.arguments[counter]
-        if predicate in ("slt", "sgt"):
-            least = insert_before(loop, (arith.AddiOp if rises else arith.SubiOp)(least, integer(loop, 1, least.type)))
-        bound = insert_before(loop, (arith.MaxSIOp if rises else arith.MinSIOp)(bound, least))
+        begins, least = loop.arguments[place], loop.arguments[counter]
+        if constant_integer(begins):
+            # The first iteration always runs.
+            if predicate in ("slt", "sgt"):
+                one = integer(loop, 1, least.type)
+                least = insert_before(loop, (arith.AddiOp if rises else arith.SubiOp)(least, one))
+            bound = insert_before(loop, (arith.MaxSIOp if rises else arith.MinSIOp)(bound, least))
+        elif not _is_test(begins.owner, least, bound, predicate):
+            continue
         going_on.operands[0] = insert_before(going_on, CmpiOp(before.args[counter], bound, predicate))
         return
+
+
+def _is_test(op: Operation | Block, first: SSAValue, bound: SSAValue, predicate: str) -> bool:
+    """Whether an operation is the comparison of a counter's first value."""
+
+    def same(one: SSAValue, other: SSAValue) -> bool:
+        number = constant_integer(one)
+        return one is other or (number is not None and number == constant_integer(other))
+
+    return isinstance(op, CmpiOp) and any(
+        name == predicate and same(left, first) and same(right, bound) for left, right, name in _sides(op)
+    )
 
 
 def _sides(test: CmpiOp) -> list[tuple[SSAValue, SSAValue, str]]:

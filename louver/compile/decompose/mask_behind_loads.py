@@ -13,23 +13,22 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat
+from xdsl.dialects.builtin import AnyFloat, i32
 from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.access import Dimension
 from louver.analysis.atoms import lanes
 from louver.analysis.integers import is_zero
 from louver.analysis.masks import read_mask
-from louver.analysis.own_numbers import upper_bound
 from louver.analysis.passages import roots_of
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import TileNumbers
 from louver.ir import tile as tt
-from louver.ir.comparisons import CmpiOp
 from louver.ir.refusal import UnsupportedKernelError
-from louver.ir.tile.types import element_of, tensor_of
+from louver.ir.tile.types import tensor_of
 
 
 def mask_behind_loads(function: tt.FuncOp, sparse: Collection[SSAValue]) -> None:
@@ -38,30 +37,36 @@ def mask_behind_loads(function: tt.FuncOp, sparse: Collection[SSAValue]) -> None
     describer = Describer.of(function)
     plans = [plan for op in loads if (plan := _plan(op, describer)) is not None]
     for each in plans:
-        each.apply()
+        each.apply(describer)
     if plans:
         remove_dead(function)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A load, the parts of its mask that stay, those along K that go behind it, and the length of its rows."""
+    """A load, its columns, the length of its rows, the parts of its mask that stay, and those along K that go behind it."""
 
     op: tt.LoadOp
+    columns: Dimension
+    length: tt.Index
     kept: tuple[SSAValue, ...]
     behind: tuple[SSAValue, ...]
-    length: tt.Index
 
-    def apply(self) -> None:
-        op, make = self.op, TileNumbers(self.op)
-        inside = [_compared_with(each, self.length, op) for each in self.behind]
-        mask: SSAValue | None = None
-        for each in (*self.kept, *inside):
+    def apply(self, describer: Describer) -> None:
+        op, make, columns = self.op, TileNumbers(self.op), self.columns
+        first, length = describer.descriptors.first(columns.first, op), self.length
+        index = make.add(insert_before(op, tt.MakeRangeOp(0, columns.extent)), first)
+        index = insert_before(op, tt.ExpandDimsOp(index, 1 - columns.number))
+        if isinstance(length, SSAValue) and length.type != i32:
+            mask = make.compared(make.wide(index), "slt", length)
+        else:
+            mask = make.compared(index, "slt", length)
+        for each in self.kept:
             mask = make.both(mask, each)
-        new = tt.LoadOp(op.ptr, mask, op.other)
+        tile = tensor_of(op.result)
+        new = tt.LoadOp(op.ptr, make.whole(mask, tile.get_shape()), op.other)
         new.properties |= {name: value for name, value in op.properties.items() if name != "operandSegmentSizes"}
         new.result.name_hint = op.result.name_hint
-        tile = tensor_of(op.result)
         value, zeros = insert_before(op, new), make.filled(0.0, tile.element_type, tile.get_shape())
         for each in self.behind:
             value = make.choice(each, value, zeros)
@@ -88,7 +93,11 @@ def _plan(op: tt.LoadOp, describer: Describer) -> _Plan | None:
     except UnsupportedKernelError:
         return None
     length = describer.sizes.entry(rows.stride)
-    return None if not behind or length is None else _Plan(op, tuple(kept), tuple(behind), length)
+    # A move along the row that K contains too is not part of the first column.
+    moved = found.entry is not None and found.entry.stride == columns.stride
+    if not behind or length is None or columns.wrapped or moved:
+        return None
+    return _Plan(op, columns, length, tuple(kept), tuple(behind))
 
 
 def _parts(mask: SSAValue) -> Iterator[SSAValue]:
@@ -102,17 +111,3 @@ def _parts(mask: SSAValue) -> Iterator[SSAValue]:
 
 def _is_loaded(leaf: object) -> bool:
     return isinstance(leaf, SSAValue) and isinstance(leaf.owner, tt.LoadOp)
-
-
-def _compared_with(part: SSAValue, length: tt.Index, op: tt.LoadOp) -> SSAValue:
-    """The condition that the index of another condition is below a length, computed before a load."""
-    owner = part.owner
-    if isinstance(owner, tt.BroadcastOp | tt.ExpandDimsOp | tt.TransOp):
-        source = owner.operands[0]
-        return insert_before(op, owner.clone({source: _compared_with(source, length, op)}))
-    found = upper_bound(owner) if isinstance(owner, CmpiOp) else None
-    assert found is not None, "it was read as a bound"
-    index, make = found[0], TileNumbers(op)
-    if isinstance(length, SSAValue) and element_of(index.type) != length.type:
-        return make.compared(make.wide(index), "slt", make.wide(length))
-    return make.compared(index, "slt", length)

@@ -39,9 +39,15 @@ def _call(element: Any, m: int, n: int, k: int, *, turned: bool = False) -> tupl
 def test_a_loaded_k_may_end_anywhere(element: Any, once: bool) -> None:
     """Beyond it w is NaN or infinite."""
     kernel = louver.jit(loaded)
-    for m, n, k in ((13, 40, 160), (16, 64, 131), (9, 50, 64), (16, 33, 2), (7, 64, 0)):
+    for rest, m, n, k in (
+        (False, 13, 40, 160),
+        (True, 16, 64, 131),
+        (True, 9, 50, 64),
+        (False, 16, 33, 2),
+        (False, 7, 64, 0),
+    ):
         given, wanted = _call(element, m, n, k)
-        given |= {"ONCE": once, "ROWS": True, "BK": 64}
+        given |= {"ONCE": once, "REST": rest, "ROWS": True, "BK": 64}
         assert "computed addresses" not in str(kernel.explain(**given))
         kernel.emulate[1, 2](**given)
         np.testing.assert_allclose(given["y"], wanted, rtol=1e-6)
@@ -49,13 +55,13 @@ def test_a_loaded_k_may_end_anywhere(element: Any, once: bool) -> None:
 
 def test_rows_without_a_mask_are_boxes_too() -> None:
     given, wanted = _call(np.float16, 16, 64, 90)
-    louver.jit(loaded).emulate[1, 2](**given, ONCE=False, ROWS=False, BK=64)
+    louver.jit(loaded).emulate[1, 2](**given, ONCE=False, REST=False, ROWS=False, BK=64)
     np.testing.assert_allclose(given["y"], wanted, rtol=1e-6)
 
 
 def test_columns_of_a_transposed_tensor_are_computed() -> None:
     given, wanted = _call(np.float16, 16, 64, 144, turned=True)
-    given |= {"ONCE": False, "ROWS": True, "BK": 64}
+    given |= {"ONCE": False, "REST": False, "ROWS": True, "BK": 64}
     kernel = louver.jit(loaded)
     assert "w is read at computed addresses" in str(kernel.explain(**given))
     kernel.emulate[1, 2](**given)

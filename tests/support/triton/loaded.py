@@ -9,9 +9,11 @@ import triton.language as tl
 @triton.jit
 def loaded(
     x, w, y, sizes, stride_x, stride_w, stride_wk, stride_y,
-    ONCE: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    ONCE: tl.constexpr, REST: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """y[m, n] = x[m, k] · w[n, k]. ONCE: whether the loop tests after a turn. ROWS: whether rows of w are masked."""
+    """y[m, n] = x[m, k] · w[n, k]. ONCE: whether the loop tests after a turn. REST: whether masks compare with what is
+    left of K. ROWS: whether rows of w are masked.
+    """
     M, N, K = tl.load(sizes), tl.load(sizes + 1), tl.load(sizes + 2)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -21,7 +23,7 @@ def loaded(
     while going:
         k = first + tl.arange(0, BK)
         left = tl.load(x + m[:, None] * stride_x + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
-        inside = (k < K)[:, None]
+        inside = (tl.arange(0, BK) < K - first)[:, None] if REST else (k < K)[:, None]
         if ROWS:
             inside = inside & (n < N)[None, :]
         right = tl.load(w + n[None, :] * stride_w + k[:, None] * stride_wk, mask=inside, other=0.0)

@@ -90,13 +90,17 @@ def test_a_loop_that_counts_becomes_a_range(form: str) -> None:
         assert found[0].tolist() == found[1].tolist(), size
 
 
+BEGINS = {"cmpi": "cmpi sgt, %K, %c0 : i32", "other": "cmpi sgt, %K, %c1 : i32"}
+"""Conditions of a first turn."""
+
+
 def once(test: str, turn: str, *, first: str = "%c0", begins: str = "true", passed: str = "%k, %sum") -> str:
     """A loop of `kernel` that tests after each turn."""
     return (
         kernel("", turn, first=first, passed=passed)
         .replace("%sum = %c1)", "%sum = %c1, %go = %begins)")
         .replace("(i32, i32) -> (i32, i32) {", "(i32, i32, i1) -> (i32, i32) {")
-        .replace("%down =", f"%begins = arith.constant {begins}\n    %down =")
+        .replace("%down =", f"%begins = arith.{BEGINS.get(begins, f'constant {begins}')}\n    %down =")
         .replace("scf.yield %next, %after : i32, i32", f"{test}\n      scf.yield %next, %after, %on : i32, i32, i1")
     )
 
@@ -110,6 +114,7 @@ ONCE = {
     "up from another number": once(BELOW, UP, first="%c3"),
     "down": once("%on = arith.cmpi sgt, %next, %c3 : i32", DOWN, first="%K"),
     "down, too": once("%on = arith.cmpi sge, %next, %c0 : i32", DOWN, first="%K"),
+    "tests before it too": once(BELOW, UP, begins="cmpi"),
     "by the number of programs": once(BELOW, "%n = tt.get_num_programs x : i32\n      %next = arith.addi %at, %n : i32"),
 }
 
@@ -134,6 +139,7 @@ def test_a_loop_that_tests_after_a_turn_runs_once_at_least(form: str) -> None:
 
 OTHERS = {
     "may run not at all": once(BELOW, UP, begins="false"),
+    "tests another number before it": once(BELOW, UP, begins="other"),
     "tests what it had before": once("%on = arith.cmpi slt, %at, %K : i32", UP),
     "tests a sum": once("%on = arith.cmpi slt, %after, %K : i32", UP),
     "away from the end that it tests": once(BELOW, DOWN),
