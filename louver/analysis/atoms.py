@@ -33,7 +33,8 @@ class Wrapped(Compound):
         return self.index, self.size
 
     def made(self, *parts: Polynomial) -> Polynomial:
-        return Polynomial.atom(Wrapped(*parts, self.again))
+        index, size = parts
+        return Polynomial.atom(Wrapped(index, size, self.again))
 
 
 @dataclass(frozen=True, slots=True)

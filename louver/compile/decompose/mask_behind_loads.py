@@ -87,7 +87,7 @@ def _plan(op: tt.LoadOp, describer: Describer) -> _Plan | None:
         rows, columns = describer.ordered(op, found)
         for part in _parts(op.mask):
             bounds = [bound.value for bound in read_mask(describer.affine, part, op)]
-            along = all(lanes(bound) == {columns.number} for bound in bounds)
+            along = all(lanes(bound) == frozenset({columns.number}) for bound in bounds)
             is_loaded = any(_is_loaded(leaf) for bound in bounds for leaf in bound.leaves)
             (behind if along and is_loaded else kept).append(part)
     except UnsupportedKernelError:
