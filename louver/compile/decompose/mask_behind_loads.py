@@ -18,7 +18,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Dimension
-from louver.analysis.atoms import lanes
+from louver.analysis.atoms import Lane, lanes
 from louver.analysis.integers import is_zero
 from louver.analysis.masks import read_mask
 from louver.analysis.passages import roots_of
@@ -27,6 +27,7 @@ from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import TileNumbers
 from louver.ir import tile as tt
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile.types import tensor_of
 
@@ -85,10 +86,11 @@ def _plan(op: tt.LoadOp, describer: Describer) -> _Plan | None:
         if len(found.dimensions) != 2 or found.base in describer.across:
             return None
         rows, columns = describer.ordered(op, found)
+        index = Polynomial.atom(Lane(columns.number)) + columns.first
         for part in _parts(op.mask):
             bounds = [bound.value for bound in read_mask(describer.affine, part, op)]
             along = all(lanes(bound) == frozenset({columns.number}) for bound in bounds)
-            is_loaded = any(_is_loaded(leaf) for bound in bounds for leaf in bound.leaves)
+            is_loaded = any(_is_loaded(leaf) for bound in bounds for leaf in (index - bound).leaves)
             (behind if along and is_loaded else kept).append(part)
     except UnsupportedKernelError:
         return None
