@@ -49,3 +49,17 @@ def limited(
         tl.store(y + m[:, None] * N + half[None, :], one + two, mask=(m[:, None] < M) & (half[None, :] < N // 2))
     else:
         tl.store(y + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@triton.jit
+def in_turn(x, w, y, M, N, K, LENGTH, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y[m, n] = x[m, k] · w[n % N, k % K], with LENGTH elements k."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, LENGTH, BK):
+        k = first + tl.arange(0, BK)
+        left = tl.load(x + m[:, None] * LENGTH + k[None, :], mask=m[:, None] < M, other=0.0)
+        right = tl.load(w + (n % N)[None, :] * K + (k % K)[:, None])
+        total = tl.dot(left, right, total)
+    tl.store(y + m[:, None] * (tl.num_programs(1) * BN) + n[None, :], total, mask=m[:, None] < M)
