@@ -92,7 +92,7 @@ def test_sums_that_a_loop_without_a_count_carries(mask: str, rng: np.random.Gene
     kernel = louver.jit(repeated)
     known = {"w": louver.compress(w, "2:4"), "x": x, "y": y, "M": m, "N": n, "K": k}
     known |= {"MASK": mask, "BM": BM, "BN": tile, "BK": BK}
-    assert (COMPUTED in str(kernel.explain(**known))) == (mask != "store")
+    assert COMPUTED not in str(kernel.explain(**known))
     kernel.emulate[(2,)](**known)
     np.testing.assert_allclose(y, wanted, rtol=2.0**-7, atol=2.0**-4)
 
