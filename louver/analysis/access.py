@@ -33,8 +33,9 @@ class Dimension:
     """A dimension of a tile, in elements.
 
     number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size:
-        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on are other ones below it. floored:
-        a mask excludes indices below 0. unsigned: so does a mask that compares indices as unsigned.
+        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on are other ones below it. again:
+        they begin again at 0. floored: a mask excludes indices below 0. unsigned: so does a mask that compares indices as
+        unsigned.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Dimension:
     first: Polynomial
     size: Polynomial | None
     wrapped: bool = False
+    again: bool = False
     floored: bool = False
     unsigned: bool = False
 
@@ -123,10 +125,12 @@ def access(
     within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
     whole = [each for each in limited if not lanes(each)]
     limits = [_limit(found, each, op) for each in limited if each not in within and each not in whole]
+    masked = frozenset[int]().union(*map(lanes, limited))
     for place, each in enumerate(found):
         own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
         sizes = [size for size in own if size is not None]
-        limited_each, terms = _bounded(replace(each, floored=None in own), sizes, op)
+        each = replace(each, floored=None in own, again=each.again and each.number not in masked)
+        limited_each, terms = _bounded(each, sizes, op)
         index = Polynomial.atom(Lane(each.number)) + limited_each.first
         found[place] = replace(limited_each, unsigned=index in unsigned)
         outside += terms
@@ -220,13 +224,11 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
     dimension = Dimension(number, extent, stride, Polynomial.number(0), None)
     if isinstance(atom, Wrapped):
         first = atom.index - Polynomial.atom(Lane(number))
-        if lanes(first) or any(isinstance(each, Iteration) for each in first.atoms):
+        if lanes(first):
             raise unsupported(
-                "a wrapped index (%) counts by ones and does not change in a loop",
-                op,
-                "along K use a mask (k < K) instead of %",
+                "a wrapped index (%) counts by ones", op, "add first, then wrap, as in (start + range) % M"
             )
-        return replace(dimension, first=first, size=atom.size, wrapped=True)
+        return replace(dimension, first=first, size=atom.size, wrapped=True, again=atom.again)
     return dimension
 
 
@@ -247,7 +249,8 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             place, part = own
             size = found[place].size
             assert size is not None
-            found[place], first[place] = replace(found[place], size=size + part), first[place] + part
+            found[place] = replace(found[place], size=size + part, again=False)
+            first[place] = first[place] + part
             continue
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if fitting and weights.count(max(weights)) > 1:
@@ -296,7 +299,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
         return None
     if each.wrapped:
         assert each.size is not None
-        index = Polynomial.atom(Wrapped(index, each.size))
+        index = Polynomial.atom(Wrapped(index, each.size, each.again))
     size = index - bound
     if lanes(size):
         raise unsupported(
@@ -320,7 +323,7 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
         raise unsupported(
             "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )
-    return replace(each, first=first, size=size), list(moved * each.stride)
+    return replace(each, first=first, size=size, again=each.again and not moved), list(moved * each.stride)
 
 
 def _goes_to_matrix(term: tuple[Monomial, int], each: Dimension, size: Polynomial) -> bool:

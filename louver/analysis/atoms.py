@@ -19,17 +19,22 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Compound):
-    """`index` where it is below `size`, and any other row from there on. `index` varies along one dimension."""
+    """`index` where it is below `size`, and any other row from there on. `index` varies along one dimension.
+
+    again: whether rows begin again at 0 from there on, as by `%`.
+    """
 
     index: Polynomial
     size: Polynomial
+    again: bool = False
 
     @property
     def parts(self) -> tuple[Polynomial, ...]:
         return self.index, self.size
 
     def made(self, *parts: Polynomial) -> Polynomial:
-        return Polynomial.atom(Wrapped(*parts))
+        index, size = parts
+        return Polynomial.atom(Wrapped(index, size, self.again))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def own_number(
     """
     match op:
         case arith.RemSIOp():
-            return Wrapped(integer(op.lhs), integer(op.rhs))
+            return Wrapped(integer(op.lhs), integer(op.rhs), again=True)
         case arith.MinSIOp():
             return Wrapped(integer(op.lhs), integer(op.rhs) + 1)
         case SelectOp(cond=SSAValue(owner=CmpiOp() as inside)) if (found := upper_bound(inside)) is not None:

@@ -10,13 +10,15 @@ from collections.abc import Callable
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Operation, SSAValue, Use
+from xdsl.ir import Block, Operation, SSAValue, Use
 from xdsl.traits import is_side_effect_free
 
+from louver.analysis.atoms import Iteration
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import passed_to
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
+from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -40,20 +42,21 @@ def check_wrapped_rows(
     dimension: int,
     drops: Callable[[Writing, int], bool],
     excludes: Excludes,
+    beyond: Polynomial,
 ) -> None:
     """Reject a load whose rows beyond the last one, along `dimension` of its tile, can affect results.
 
     drops: whether a writing operation leaves them out along a dimension of its tile. excludes: whether a condition of
-    an operation does where it holds, or does not.
+    an operation does where it holds, or does not. beyond: what plus a row is at least 0 for such rows.
     """
-    _Spread(drops, excludes).follow(load.result, frozenset({dimension}))
+    _Spread(drops, excludes, beyond).follow(load.result, frozenset({dimension}))
 
 
 class _Spread:
     """found: the dimensions that are known for each value."""
 
-    def __init__(self, drops: Callable[[Writing, int], bool], excludes: Excludes) -> None:
-        self.drops, self.excludes = drops, excludes
+    def __init__(self, drops: Callable[[Writing, int], bool], excludes: Excludes, beyond: Polynomial) -> None:
+        self.drops, self.excludes, self.beyond = drops, excludes, beyond
         self.found: dict[SSAValue, Rows] = {}
 
     def follow(self, value: SSAValue, rows: Rows) -> None:
@@ -73,6 +76,9 @@ class _Spread:
                     raise unsupported(_RULE, op, _ADVICE)
                 if isinstance(op, tt.AtomicRMWOp):
                     self.follow(op.result, rows)
+            case scf.YieldOp() | scf.ConditionOp() if self._varies(op.parent_op()):
+                # In the next iteration, conditions speak of other rows.
+                raise unsupported(_RULE, op, _ADVICE)
             case scf.ForOp() | scf.WhileOp() | scf.YieldOp() | scf.ConditionOp():
                 for name in passed_to(op, use.index):
                     self.follow(name, rows)
@@ -88,6 +94,14 @@ class _Spread:
             case _:
                 for result in op.results:
                     self.follow(result, _moved(op, rows))
+
+    def _varies(self, loop: Operation | None) -> bool:
+        """Whether a loop changes which rows these are."""
+        leaves = [each.loop if isinstance(each, Iteration) else each for each in self.beyond.leaves]
+        owners = [each.owner if isinstance(each, SSAValue) else each for each in leaves]
+        return isinstance(loop, scf.ForOp | scf.WhileOp) and any(
+            loop.is_ancestor(each) for each in owners if isinstance(each, Operation | Block)
+        )
 
     def _reduced(self, op: tt.ReduceOp, rows: Rows) -> None:
         axis = op.axis.value.data

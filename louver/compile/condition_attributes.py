@@ -18,7 +18,7 @@ from louver.isa.rule import RuleError
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 REACH_IN_BRANCH = "louver.reach_in_branch"
 SPLIT, STEPS = "louver.split", "louver.steps"
-ROWS_APART, WHOLE = "louver.rows_apart", "louver.whole"
+ROWS_APART, WHOLE, WHOLE_ROWS = "louver.rows_apart", "louver.whole", "louver.whole_rows"
 POSITIVE, GUARDED = "louver.positive", "louver.guarded"
 
 
@@ -30,6 +30,11 @@ def require_equal(function: FuncOp, one: Size, other: Size) -> None:
 def require_multiple(function: FuncOp, argument: str, of: int) -> None:
     """Require that an argument is a multiple of a number."""
     _add(function, MULTIPLE, _array([argument, of]))
+
+
+def require_whole_rows(function: FuncOp, size: Size, rows: int) -> None:
+    """Require that a size at which rows wrap is whole tiles of `rows`."""
+    _add(function, WHOLE_ROWS, _array([str(size), rows]))
 
 
 def require_steps(function: FuncOp, size: Size, step: int) -> None:
@@ -91,6 +96,7 @@ def conditions(function: FuncOp) -> Conditions:
     return Conditions(
         equal=tuple((_size(one), _size(other)) for one, other in _rows(function, EQUAL)),
         multiples=tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
+        whole_rows=tuple((_size(size), int(rows)) for size, rows in _rows(function, WHOLE_ROWS)),
         steps=tuple((_size(size), int(step)) for size, step in _rows(function, STEPS)),
         positive=tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
         programs=programs.value.data if isinstance(programs, IntegerAttr) else None,

@@ -42,6 +42,7 @@ from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_t
 from louver.compile.decompose.dense_views import read_dense_views
 from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
 from louver.compile.decompose.expand_blocks import expand_blocks
+from louver.compile.decompose.mask_behind_loads import mask_behind_loads
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import NOWHERE, Dump, Watch
@@ -128,6 +129,11 @@ def _read_parameters(state: KernelState) -> object:
     state.parameters = tuple(read_parameters(state.kernel, state.arguments))
     state.views, state.dense_views = read_views(state.kernel), read_dense_views(state.kernel)
     return state.parameters, state.views, state.dense_views
+
+
+def _mask_behind_loads(state: KernelState) -> None:
+    described = marked_sparse(state.kernel).keys() - state.computed
+    mask_behind_loads(state.kernel, [each for each, name in state.kernel.argument_names.items() if name in described])
 
 
 def _address_sparse_tiles(state: KernelState) -> None:
@@ -293,6 +299,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     on_module(shape_loads),
     on_module(fold_sums),
     DROP_CHOICES,
+    Pass("mask-behind-loads", _mask_behind_loads),
     BRANCH_ON_TENSORS,
     PROPAGATE_SPARSITY,
     DROP_ASSUMPTIONS,

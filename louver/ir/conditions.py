@@ -81,6 +81,8 @@ class Conditions:
     at_most: sizes, each with its largest value. The kernel processes no more.
     multiples: arguments, each with a number that must divide it. The kernel stores whole tiles without a mask, or
     sparse tiles begin where metadata can be read.
+    whole_rows: sizes, each with the rows of a tile, which must divide it. Rows that wrap at it (`%`) then stay neighbours; else the
+    kernel that computes addresses is right.
     steps: sizes, each with the step of a loop. It is at most one step, or whole steps: the kernel masks the lanes of a tile once,
     for all steps.
     positive: arguments that must be above 0. They are sizes and addresses of arrays that the kernel compares with 0 in
@@ -103,6 +105,7 @@ class Conditions:
     equal: tuple[tuple[Size, Size], ...] = ()
     at_most: tuple[tuple[Size, int], ...] = ()
     multiples: tuple[tuple[str, int], ...] = ()
+    whole_rows: tuple[tuple[Size, int], ...] = ()
     steps: tuple[tuple[Size, int], ...] = ()
     positive: tuple[str, ...] = ()
     programs: int | None = None

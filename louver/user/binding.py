@@ -183,8 +183,7 @@ def _with_addresses(
     name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], *, error: ViewError | MultipleError
 ) -> BoundKernel[K, M] | None:
     """The call by register tiles that compute the addresses of sparse tiles, if only the description of tiles is wrong."""
-    groups = [s.pattern.m for s in call.sparse.values()]
-    if not (error.described if isinstance(error, ViewError) else all(error.value % m == 0 for m in groups)):
+    if not error.described:
         return None
     try:
         return _bind_mapped(name, memory.kernel("computed"), call, grid, memory)

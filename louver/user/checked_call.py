@@ -13,11 +13,14 @@ from louver.user.arguments import Call
 
 
 class MultipleError(ValueError):
-    """An argument is not the multiple that tiles of a sparse tensor need where a kernel describes them. value: the argument's."""
+    """A number is not the multiple that tiles of a sparse tensor need where a kernel describes them.
 
-    def __init__(self, text: str, value: int) -> None:
+    described: as in `louver.user.bind_tiles.ViewError`.
+    """
+
+    def __init__(self, text: str, *, described: bool) -> None:
         super().__init__(text)
-        self.value = value
+        self.described = described
 
 
 class PartError(ValueError):
@@ -74,7 +77,14 @@ class CheckedCall:
                 raise MultipleError(
                     f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
                     "with whole rows and words of metadata: pad the tensors, or mask their loads",
-                    int(numbers[argument]),
+                    described=not any(int(numbers[argument]) % s.pattern.m for s in self.call.sparse.values()),
+                )
+        for size, rows in conditions.whole_rows:
+            if found := size.value(numbers) % rows:
+                raise MultipleError(
+                    f"{name} reads {rows} rows of a sparse tensor at a time, which wrap (%) at {size}, a multiple of {rows}, got "
+                    f"{size.value(numbers)}: mask the rows (rows < {size}) instead",
+                    described=True,
                 )
         for size, step in conditions.steps:
             found = size.value(numbers)

@@ -5,6 +5,9 @@ counter, or its sum or difference with a value that the loop does not change. Th
 positive constant, by the number of programs, or by a product of these. Other while loops, such as a loop that takes its
 work from a queue, do not change.
 
+`go = True; while go: …; k += BK; go = k < K` runs once at least, so it becomes `for k in range(0, max(K, 1), BK)`. With
+`go = k < K` before it, it is the loop above.
+
 Overflow of 32 bits: `k += BK` does not overflow if K is below 2**31 - BK. Both loops then have the same iterations,
 none if K <= 0. For a larger K, `k < K` is true again after k has overflowed, and the user's loop does not end. A
 decreasing loop counts from its end up to its start (`K - k`), as ranges of Triton do. Then the start must be below
@@ -15,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
@@ -33,6 +35,7 @@ from louver.ir.tile import GetNumProgramsOp
 def count_loops(module: ModuleOp) -> None:
     """Rewrite loops in place, inner loops first."""
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.WhileOp)]):
+        _test_first(loop)
         count = _counted(loop)
         if count is not None:
             _rewrite(loop, count)
@@ -63,20 +66,71 @@ _SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
 """Predicates of signed integers, each with the one for exchanged operands."""
 
 
+def _test_first(loop: scf.WhileOp) -> None:
+    """Compare the counter of a loop before an iteration, if the loop does so after it."""
+    before, after = loop.before_region.block, loop.after_region.block
+    going_on, end = before.last_op, end_of(after)
+    assert isinstance(going_on, scf.ConditionOp)
+    going = going_on.condition
+    if going not in before.args or len(before.ops) > 1 or going in going_on.args:
+        return
+    place = position(going, before.args)
+    test = end.operands[place].owner
+    if not isinstance(test, CmpiOp) or test.parent is not after:
+        return
+    for compared, bound, predicate in _sides(test):
+        counter = next((index for index, each in enumerate(end.operands) if each is compared), None)
+        if counter is None or loop.is_ancestor(bound.owner):
+            continue
+        step, rises = _step(loop, counter), predicate in ("slt", "sle")
+        if step is None or step[1] != rises:
+            continue
+        begins, least = loop.arguments[place], loop.arguments[counter]
+        if constant_integer(begins):
+            # The first iteration always runs.
+            if predicate in ("slt", "sgt"):
+                one = integer(loop, 1, least.type)
+                least = insert_before(loop, (arith.AddiOp if rises else arith.SubiOp)(least, one))
+            bound = insert_before(loop, (arith.MaxSIOp if rises else arith.MinSIOp)(bound, least))
+        elif not _is_test(begins.owner, least, bound, predicate):
+            continue
+        going_on.operands[0] = insert_before(going_on, CmpiOp(before.args[counter], bound, predicate))
+        return
+
+
+def _is_test(op: Operation | Block, first: SSAValue, bound: SSAValue, predicate: str) -> bool:
+    """Whether an operation is the comparison of a counter's first value."""
+
+    def same(one: SSAValue, other: SSAValue) -> bool:
+        number = constant_integer(one)
+        return one is other or (number is not None and number == constant_integer(other))
+
+    return isinstance(op, CmpiOp) and any(
+        name == predicate and same(left, first) and same(right, bound) for left, right, name in _sides(op)
+    )
+
+
+def _sides(test: CmpiOp) -> list[tuple[SSAValue, SSAValue, str]]:
+    """Both operands of a comparison of signed integers, each with the other one and the predicate."""
+    name = test.name_of_predicate
+    if name not in _SWAPPED:
+        return []
+    return [(test.lhs, test.rhs, name), (test.rhs, test.lhs, _SWAPPED[name])]
+
+
 def _counted(loop: scf.WhileOp) -> _Count | None:
     """The counter of a loop; None without one, or if the condition of the loop depends on more than a counter."""
     before = loop.before_region.block
     end = before.last_op
     assert isinstance(end, scf.ConditionOp)
     test = end.condition.owner
-    if not isinstance(test, CmpiOp) or test.parent is not before or test.name_of_predicate not in _SWAPPED:
+    if not isinstance(test, CmpiOp) or test.parent is not before:
         return None
     if not all(op is end or (not op.regions and is_side_effect_free(op)) for op in before.ops):
         return None
     if not all(each in before.args or _is_fixed(each, loop) for each in end.args):
         return None
-    sides = (test.lhs, test.rhs, test.name_of_predicate), (test.rhs, test.lhs, _SWAPPED[test.name_of_predicate])
-    for compared, bound, predicate in sides:
+    for compared, bound, predicate in _sides(test):
         found = _varying(compared, loop)
         if found is None or not _is_fixed(bound, loop):
             continue
@@ -161,7 +215,8 @@ def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
     passed = [position(each, carried) if each in carried else each for each in end.args]
     first, last, step = _range(loop, count)
     is_asked_for = any(which == count.counter and loop.results[n].first_use for n, which in enumerate(passed))
-    kept = [index for index in range(len(carried)) if index != count.counter or is_asked_for]
+    # What is not passed on was tested only.
+    kept = [index for index in range(len(carried)) if index in passed and (index != count.counter or is_asked_for)]
     body = Block(arg_types=[first.type, *(carried[index].type for index in kept)])
     inside: dict[int, SSAValue] = dict(zip(kept, body.args[1:], strict=True))
     inside[count.counter] = _counter(body, given[count.counter], first, count, loop)
@@ -243,6 +298,7 @@ def _move(after: Block, body: Block, kept: Sequence[int], count: _Count) -> None
     last = scf.YieldOp(*(values[index] for index in kept))
     last.location = end.location
     body.add_op(last)
-    following = values[count.counter]
-    if not following.first_use:
-        Rewriter.erase_op(cast(Operation, following.owner))
+    dropped = {values[index].owner for index in range(len(values)) if index not in kept}
+    for op in [op for op in reversed(body.ops) if op in dropped]:
+        if is_side_effect_free(op) and not any(result.first_use for result in op.results):
+            Rewriter.erase_op(op)

@@ -182,7 +182,7 @@ class Describer:
 
     def _check_beyond(self, load: tt.LoadOp, dimension: int, beyond: Polynomial, drops: _Drops) -> None:
         excludes = partial(self.excludes, beyond=beyond)
-        check_wrapped_rows(load, dimension, partial(drops, beyond=beyond), excludes)
+        check_wrapped_rows(load, dimension, partial(drops, beyond=beyond), excludes, beyond)
 
     def _check_repeated(self, load: tt.LoadOp, found: Access) -> None:
         """Reject a load whose mask excludes repeated elements, if a store could write them.

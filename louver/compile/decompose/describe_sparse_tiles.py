@@ -7,6 +7,7 @@ length is their pitch, and the launch checks how far programs and loops read.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from xdsl.dialects import scf
@@ -14,15 +15,15 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension
-from louver.analysis.affine import Tile
+from louver.analysis.affine import Tile, launch_size
 from louver.analysis.reach import reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
-from louver.compile.condition_attributes import require_reach
+from louver.compile.condition_attributes import require_reach, require_whole_rows
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
 from louver.ir.polynomial import Polynomial
-from louver.ir.refusal import for_each, unsupported
+from louver.ir.refusal import UnsupportedKernelError, for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import as_tensor, tensor_of
@@ -32,7 +33,7 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
     """Rewrite in place.
 
     Rejects, with operation and source line, accesses that are not a tile of a matrix or of a matrix in a batch. Rejects
-    wrapped rows that could affect a result.
+    wrapped rows that could affect a result, unless the launch can check that they are whole tiles.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
@@ -43,14 +44,39 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
             _check_block(describer, op)
             if _is_block(describer, op):
                 return None
-            found = describer.access(op, follow=True)
-            describer.check_rows(op, found)
-            return op, found
+            return op, _with_rows_in_turn(describer, op, describer.access(op, follow=True))
 
         found = [each for each in for_each(loads, read) if each is not None]
         for_each(found, lambda each, describer=describer: _describe(describer, *each))
         if found or moved:
             remove_dead(function)
+
+
+def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Access:
+    """The access, where rows that wrap are dropped by each store, or wrap by whole tiles, which the launch checks."""
+
+    def made(each: Dimension) -> Dimension:
+        try:
+            describer.check_rows(op, replace(found, dimensions=(each,)))
+        except UnsupportedKernelError:
+            size = launch_size(each.size or 0, describer.function.argument_names)
+            if each.size is None or size is None or (first := _in_turn(each, each.size)) is None:
+                raise
+            require_whole_rows(describer.function, size, each.extent)
+            describer.descriptors.compute(first, op)
+            return replace(each, first=first, wrapped=False)
+        return each
+
+    return replace(found, dimensions=tuple(map(made, found.dimensions)))
+
+
+def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
+    """The first row of a tile whose rows begin again at 0 from a size on, which is whole tiles; None for other rows."""
+    tile, extent = each.first.quotient(Polynomial.number(each.extent)), each.extent
+    if not each.again or tile is None:
+        return None
+    tiles = size // extent
+    return (tile - tile // tiles * tiles) * extent
 
 
 def _block(describer: Describer, op: LoadOp) -> Tile | None:

@@ -15,7 +15,7 @@ from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer
 from louver.compile.rewrite.insert import insert, insert_before, integer
-from louver.compile.rewrite.materialize import Maker, dominates
+from louver.compile.rewrite.materialize import Maker, dominates, earliest
 from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Part, Polynomial
@@ -106,6 +106,12 @@ class Descriptors:
         if found is not None and type_ == i64:
             return insert(start, ExtSIOp(found, i64), op).results[0]
         return Maker(start, op, self.affine.known, self.places).value(value, type_)
+
+    def compute(self, value: Polynomial, op: Operation) -> None:
+        """Compute a number that `op` uses as early as it is known, such as before a loop."""
+        before = earliest(op, value)
+        made = Maker(before, op, self.affine.known, self.places, self.sizes.end()).value(value, i32)
+        self.affine.known[made] = value
 
     def first(self, value: Polynomial, op: Operation) -> Index:
         """The index at which a tile starts: an existing value, a multiple of one, or a number that is computed from

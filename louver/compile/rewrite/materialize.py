@@ -123,15 +123,28 @@ def _width(*numbers: Polynomial) -> Integer:
 
 
 def _is_narrow(number: Polynomial) -> bool:
-    """Whether a number fits 32 bits: a constant, a value of this width, or a minimum or maximum of such numbers."""
+    """Whether a number fits 32 bits: a constant, a value of this width, or a quotient or extreme of such numbers."""
     if number.constant is not None:
         return abs(number.constant) < 1 << 31
     (atom, *others) = number.atoms
     if others or number != Polynomial.atom(atom):
         return False
-    if isinstance(atom, Extreme):
-        return _is_narrow(atom.one) and _is_narrow(atom.other)
+    if isinstance(atom, Part | Extreme):
+        return all(map(_is_narrow, atom.parts))
     return isinstance(atom, SSAValue) and cast(SSAValue, atom).type == i32
+
+
+def earliest(op: Operation, polynomial: Polynomial) -> Operation:
+    """The operation before which a number that `op` uses can be computed: `op`, or the outermost one around it."""
+    leaves = [leaf.loop.body.block.args[0] if isinstance(leaf, Iteration) else leaf for leaf in polynomial.leaves]
+    values = [cast(SSAValue, leaf) for leaf in leaves if isinstance(leaf, SSAValue)]
+    while (
+        not isinstance(around := op.parent_op(), FuncOp | None)
+        and len(values) == len(leaves)
+        and all(dominates(each, around) for each in values)
+    ):
+        op = around
+    return op
 
 
 def places(function: FuncOp) -> dict[SSAValue, int]:

@@ -14,6 +14,7 @@ from louver.ir.conditions import Conditions, DenseView, Reach, SparseView
 from louver.library.compiled import from_json, to_json
 from louver.user.arguments import bind, canonical, classify
 from louver.user.bind_tiles import check_tiles
+from louver.user.checked_call import MultipleError
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.source import Parameter
@@ -383,6 +384,18 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
     check_signature(sparse(rng, 4, 16), (1,), None, first=64)
     with pytest.raises(ValueError, match="takes first in multiples of 64, got 32: .* sparse tiles begin with"):
         check_signature(sparse(rng, 4, 16), (1,), None, first=32)
+
+
+def test_sizes_at_which_rows_wrap_are_whole_tiles(rng: np.random.Generator) -> None:
+    def check(rows: int) -> None:
+        call = classify((X, Parameter("N")), {"x": sparse(rng, rows, 16), "N": rows})
+        check_tiles("k", Conditions(whole_rows=((size("N/2"), 16),)), ["x"], call, (1,))
+
+    check(64)
+    with pytest.raises(MultipleError, match=r"k reads 16 rows .* wrap \(%\) at N/2, a multiple of 16, got 15") as error:
+        check(30)
+    # The kernel that computes addresses may run it.
+    assert error.value.described
 
 
 def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:

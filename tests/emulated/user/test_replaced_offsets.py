@@ -11,7 +11,7 @@ import louver
 
 pytest.importorskip("triton")
 
-from support.triton.replaced import replaced, replaced_inside
+from support.triton.replaced import in_turn, limited, replaced, replaced_inside
 
 M, BM, BN, BK = 17, 16, 32, 64
 
@@ -55,3 +55,35 @@ def test_rows_that_are_replaced_in_part_are_refused(*, sum: bool) -> None:
     with pytest.raises(ValueError, match="takes N in multiples of 32, got 56"):
         louver.jit(replaced_inside).emulate[2, 2](**given, START=0, SUM=sum)
     assert np.isnan(given["y"]).all()
+
+
+@pytest.mark.parametrize("out", [False, True], ids=["whole", "halved"])
+@pytest.mark.parametrize("how", ["wrap", "minimum", "where"])
+def test_columns_that_are_limited_beside_zeros_are_boxes(how: str, out: bool) -> None:
+    """Behind a mask of the sums, the rows too are a box; behind a split those that begin again, if N is whole tiles."""
+    for n, k in ((64, 136), (56, 144), (64, 80)):
+        given, expected = _call(n, k, first=False)
+        del given["FIRST"]
+        kernel = louver.jit(limited)
+        told = str(kernel.explain(**given, HOW=how, OUT=out))
+        assert ("w is read at computed addresses" in told) == (out and how != "wrap")
+        if "computed" in told and k % 16:
+            continue
+        kernel.emulate[2, 2](**given, HOW=how, OUT=out)
+        if out:
+            expected = np.pad(expected.reshape(M, -1, 2).sum(2), ((0, 0), (0, n // 2)), constant_values=np.nan)
+        np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize(("n", "k"), [(32, 64), (48, 64), (32, 80), (96, 96)])
+def test_rows_and_columns_in_turn(n: int, k: int) -> None:
+    """Boxes where N and K are whole tiles; else the call computes addresses."""
+    given, _ = _call(n, k, first=False)
+    del given["FIRST"]
+    rng, length = np.random.default_rng(n * k), 3 * BK
+    x, w = rng.integers(-3, 4, (M, length)).astype(np.float16), rng.integers(-3, 4, (n, k)).astype(np.float16)
+    w = louver.prune(w, "2:4")
+    given |= {"x": x, "w": louver.compress(w, "2:4"), "y": np.full((M, 2 * BN), np.nan, np.float32), "LENGTH": length}
+    louver.jit(in_turn).emulate[2, 2](**given)
+    every = w[np.arange(2 * BN) % n][:, np.arange(length) % k]
+    np.testing.assert_array_equal(given["y"], x.astype(np.float64) @ every.astype(np.float64).T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ CHOSEN = ("largest", "sums", "sums of fewer", "sums of more", "sums of other", "
 MASKS = (*STORED, *CHOSEN)
 KEEPS = ("store", "fewer", "fewer in all", "largest", "sums", "sums of fewer", "filled")
 """Masks behind which no other row is left, for every size."""
+AGAIN = ("wrap", "hinted")
+"""Indices that begin again at 0. Behind every mask, they are neighbours where the size is whole tiles."""
 
 BM, BK = 16, 64
 
@@ -134,7 +136,8 @@ def repeated(x, w, y, M, N, K, MASK: tl.constexpr, BM: tl.constexpr, BN: tl.cons
 class Clamped:
     """A call. Rows of w from the size on are infinite or NaN, where the tensor has them.
 
-    wide: whether rows are i64, and those of x are limited too. one: whether neighbouring rows of w are neighbours in memory. spare: rows of w from N on. tile: rows of w in a tile. fewer, other: limits of masks.
+    wide: whether rows are i64, and those of x are limited too. one: whether neighbouring rows of w are neighbours in memory. spare: rows of w from N on. tile: rows of w in a tile. more:
+    programs that begin beyond N.
     """
 
     index: str
@@ -149,6 +152,7 @@ class Clamped:
     spare: int = 0
     seed: int = 0
     tile: int = 32
+    more: int = 0
 
     @classmethod
     def of(cls, seed: int) -> Clamped:
@@ -158,15 +162,24 @@ class Clamped:
         def pick(*options: Any) -> Any:
             return options[int(rng.integers(len(options)))]
 
-        return cls(
+        made = cls(
             pick(*INDICES), pick(*SIZES), pick(*MASKS), pick(False, True), pick(False, True), pick(1, 2, 3),
             int(rng.integers(1, BM + 1)), int(rng.integers(3, 130)), 16 * int(rng.integers(1, 12)),
             pick(0, 0, int(rng.integers(1, 20))), seed, pick(16, 32, 64),
         )  # fmt: skip
+        if made.size != "argument":
+            return made
+        n = pick(made.n, made.tile * int(rng.integers(1, 4)))
+        return replace(made, n=n, more=int(rng.integers(3)))
 
     @property
     def programs(self) -> int:
-        return -(-self.n // self.tile)
+        return -(-self.n // self.tile) + self.more
+
+    @property
+    def boxed(self) -> bool:
+        """Whether Louver describes the tiles of w, for sizes that are whole tiles."""
+        return (self.mask in KEEPS and self.size != "loaded") or (self.size == "argument" and self.index in AGAIN)
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -90,7 +90,61 @@ def test_a_loop_that_counts_becomes_a_range(form: str) -> None:
         assert found[0].tolist() == found[1].tolist(), size
 
 
+BEGINS = {"cmpi": "cmpi sgt, %K, %c0 : i32", "other": "cmpi sgt, %K, %c1 : i32"}
+"""Conditions of a first turn."""
+
+
+def once(test: str, turn: str, *, first: str = "%c0", begins: str = "true", passed: str = "%k, %sum") -> str:
+    """A loop of `kernel` that tests after each turn."""
+    return (
+        kernel("", turn, first=first, passed=passed)
+        .replace("%sum = %c1)", "%sum = %c1, %go = %begins)")
+        .replace("(i32, i32) -> (i32, i32) {", "(i32, i32, i1) -> (i32, i32) {")
+        .replace("%down =", f"%begins = arith.{BEGINS.get(begins, f'constant {begins}')}\n    %down =")
+        .replace("scf.yield %next, %after : i32, i32", f"{test}\n      scf.yield %next, %after, %on : i32, i32, i1")
+    )
+
+
+BELOW = "%on = arith.cmpi slt, %next, %K : i32"
+
+ONCE = {
+    "below": once(BELOW, UP),
+    "at most": once("%on = arith.cmpi sle, %next, %K : i32", UP),
+    "above, exchanged": once("%on = arith.cmpi sgt, %K, %next : i32", UP),
+    "up from another number": once(BELOW, UP, first="%c3"),
+    "down": once("%on = arith.cmpi sgt, %next, %c3 : i32", DOWN, first="%K"),
+    "down, too": once("%on = arith.cmpi sge, %next, %c0 : i32", DOWN, first="%K"),
+    "tests before it too": once(BELOW, UP, begins="cmpi"),
+    "by the number of programs": once(BELOW, "%n = tt.get_num_programs x : i32\n      %next = arith.addi %at, %n : i32"),
+}
+
+
+@pytest.mark.parametrize("form", ONCE)
+def test_a_loop_that_tests_after_a_turn_runs_once_at_least(form: str) -> None:
+    before = parse_ir(ONCE[form])
+    after = before.clone()
+    count_loops(after)
+    after.verify()
+    text = str(after)
+    assert "scf.while" not in text and text.count("scf.for") == 1 and "i1" not in text
+    count_loops(after)
+    assert str(after) == text
+    # From -2**31, the counter goes down to 2**31.
+    for size in SIZES[1 if form.startswith("down") else 0 :]:
+        found = [np.full(2, -1, np.int32) for _ in range(2)]
+        for module, out in zip((before, after), found, strict=True):
+            run_kernel(module, (3,), {"out": out, "K": size})
+        assert found[0].tolist() == found[1].tolist(), size
+
+
 OTHERS = {
+    "may run not at all": once(BELOW, UP, begins="false"),
+    "tests another number before it": once(BELOW, UP, begins="other"),
+    "tests what it had before": once("%on = arith.cmpi slt, %at, %K : i32", UP),
+    "tests a sum": once("%on = arith.cmpi slt, %after, %K : i32", UP),
+    "away from the end that it tests": once(BELOW, DOWN),
+    "tests what a turn loads": once("%m = tt.load %out : !tt.ptr<i32>\n      %on = arith.cmpi slt, %next, %m : i32", UP),
+    "tests equality": once("%on = arith.cmpi ne, %next, %K : i32", UP),
     "until equal": kernel("%go = arith.cmpi ne, %k, %K : i32", UP),
     "unsigned": kernel("%go = arith.cmpi ult, %k, %K : i32", UP),
     "away from its end": kernel("%go = arith.cmpi slt, %k, %K : i32", DOWN),

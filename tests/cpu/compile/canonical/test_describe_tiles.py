@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from louver.compile.canonical.canonicalize import CANONICAL, canonicalize
+from louver.compile.canonical.describe_tiles import describe_tiles
 from louver.compile.passes import State
 from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
@@ -43,7 +44,15 @@ def test_every_pass_gives_valid_ir_and_keeps_what_is_canonical(name: str) -> Non
     assert str(module) == canonical
 
 
+WRAPPING = (
+    r"%left_34 = tt.expand_dims %k_31 ",
+    "%size_k = tt.splat %K : i32 -> tensor<128xi32>\n"
+    "      %round = arith.remsi %k_31, %size_k : tensor<128xi32>\n      %left_34 = tt.expand_dims %round ",
+)
+"""Columns of `indexed_pointers` that wrap along K."""
+
 SAME = {
+    "wrapping along K beside zeros": (INDEXED, [WRAPPING]),
     "loads along K without masks": (
         GROUPED,
         [(r"tt.load %lefts_48, %left_54, %cst_1", "tt.load %lefts_48"), (r"tt.load %rights_49, .*, %cst_0", "tt.load %rights_49")],
@@ -182,11 +191,9 @@ REFUSED = {
     "a gather": (
         GROUPED, [(r"%m_read_14 = arith.remsi", "%m_read_14 = arith.xori")], r"offsets are ranges and scalars.*arith.xori",
     ),
-    "wrapping along K": (
-        INDEXED,
-        [(r"%left_34 = tt.expand_dims %k_31 ", "%size_k = tt.splat %K : i32 -> tensor<128xi32>\n"
-          "      %round = arith.remsi %k_31, %size_k : tensor<128xi32>\n      %left_34 = tt.expand_dims %round ")],
-        r"a wrapped index \(%\) counts by ones and does not change in a loop, got at .*: along K use a mask",
+    "wrapping along K beside no zeros": (
+        INDEXED, [WRAPPING, (r"tt.load %right_63, %right_56", "tt.load %right_63, %right_55")],
+        r"rows that wrap \(%\) may reach nothing but a store that masks them, got at .*tt.dot",
     ),
     "a pointer that grows": (
         GROUPED, [(r"tt.addptr %lefts_48, %cst_2", "tt.addptr %lefts_48, %grow"),
@@ -319,3 +326,23 @@ def test_sizes_that_nothing_says_are_the_grid_s() -> None:
 
 def test_before_and_after(golden: Golden) -> None:
     check_pass(golden, "describe-tiles", before("describe-tiles", "whole_k"))
+
+
+def test_columns_that_wrap_may_not_pass_to_another_iteration() -> None:
+    """There the mask of the other operand, with the same text, speaks of other columns."""
+    carried = changed(
+        INDEXED,
+        WRAPPING,
+        (r"tt.dot %left_48, %right_64", "tt.dot %before, %right_64"),
+        (
+            r"iter_args\(%total_30 = %cst_3\) -> \(tensor<128x64xi32>\)",
+            "iter_args(%total_30 = %cst_3, %before = %cst_0) -> (tensor<128x64xi32>, tensor<128x128xi8>)",
+        ),
+        (
+            r"scf.yield (%total_\d+) : tensor<128x64xi32>",
+            r"scf.yield \1, %left_48 : tensor<128x64xi32>, tensor<128x128xi8>",
+        ),
+        (r"%total = scf.for", "%total, %rest = scf.for"),
+    )
+    with pytest.raises(UnsupportedKernelError, match=r"rows that wrap \(%\) may reach nothing .* got at .*kernels.py:109"):
+        describe_tiles(carried)

@@ -391,6 +391,72 @@ def _described(draw: Draw, s: Sizes) -> Call:
     )
 
 
+@triton.jit
+def packed_experts(
+    x, w, bias, y, blocks, counts, starts, tokens, tiles_n, N, K, stride_we, stride_wn, stride_wk, stride_be, LIMIT,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Experts of triton_kernels: a word says the expert and the block, tokens are gathered, columns alternate gate and up."""
+    word = tl.load(blocks + tl.program_id(0) // tiles_n)
+    if word < 0:
+        return
+    expert = (word & 0xFFFF).to(tl.int64)
+    m = (word >> 16) * BM + tl.arange(0, BM)
+    n = (tl.program_id(0) % tiles_n).to(tl.int64) * BN + tl.arange(0, BN)
+    count = tl.load(counts + expert)
+    start = tl.load(starts + expert).to(tl.int64)
+    token = tl.load(tokens + start + m % count).to(tl.int64)
+    column = tl.max_contiguous(tl.multiple_of(n % N, BN), BN)
+    k = tl.arange(0, BK)
+    x_at = x + token[:, None] * K + k[None, :]
+    w_at = w + expert * stride_we + k[:, None] * stride_wk + column[None, :] * stride_wn
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for left in range(K, 0, -BK):
+        one = tl.load(x_at, mask=k[None, :] < left, other=0.0)
+        two = tl.load(w_at, mask=k[:, None] < left, other=0.0)
+        total = tl.dot(one, two, total)
+        x_at += BK
+        w_at += BK * stride_wk
+    total += tl.load(bias + expert * stride_be + n, mask=n < N, other=0.0)[None, :]
+    gate, up = tl.split(total.reshape(BM, BN // 2, 2))
+    gate = tl.minimum(gate, LIMIT)
+    up = tl.clamp(up, -LIMIT, LIMIT)
+    out = gate * tl.sigmoid(gate) * (up + 1.0)
+    half = tl.program_id(0) % tiles_n * (BN // 2) + tl.arange(0, BN // 2)
+    y_at = y + (start + m)[:, None] * (N // 2) + half[None, :]
+    tl.store(y_at, out.to(y.dtype.element_ty), mask=(m < count)[:, None] & (half < N // 2)[None, :])
+
+
+def _packed(draw: Draw, s: Sizes, *, transposed: bool = False) -> Call:
+    """transposed: w [experts, K, N], sparse along K."""
+    expert_of = np.sort(_chosen(draw, s.m).ravel())
+    counts = np.bincount(expert_of, minlength=EXPERTS).astype(np.int32)
+    words = [expert | block << 16 for expert in range(EXPERTS) for block in range(-(-int(counts[expert]) // s.BM))]
+    tokens = draw.rng.integers(0, s.m, len(expert_of)).astype(np.int32)
+    x, w = draw.dense(s.m, s.k), draw.pruned(EXPERTS, s.n, s.k)
+    w = (w * 0.2).astype(w.dtype)
+    bias, limit = draw.rng.standard_normal((EXPERTS, s.n)).astype(np.float32), 7.0
+
+    def expected() -> dict[str, Array]:
+        total = _by_expert(wide(x)[tokens], w, expert_of) + bias[expert_of]
+        gate, up = np.minimum(total[:, ::2], limit), np.clip(total[:, 1::2], -limit, limit)
+        return {"y": gate / (1 + np.exp(-gate)) * (up + 1)}
+
+    strides = {"stride_wn": 1, "stride_wk": s.n} if transposed else {"stride_wn": s.k, "stride_wk": 1}
+    return Call(
+        {
+            "x": x, "w": np.ascontiguousarray(w.swapaxes(1, 2)) if transposed else w, "bias": bias,
+            "y": np.empty((len(tokens), s.n // 2), np.float16), "blocks": np.array([*words, -1], np.int32),
+            "counts": counts, "starts": (np.cumsum(counts) - counts).astype(np.int32), "tokens": tokens,
+            "tiles_n": s.grid[1], "stride_we": s.n * s.k, "stride_be": s.n, "LIMIT": limit, **strides,
+        },
+        expected,
+        axes={"w": -2} if transposed else {},
+        grid=((len(words) + 1) * s.grid[1],),
+        operations=2.0 * TOP * s.m * s.n * s.k,
+    )  # fmt: skip
+
+
 FEW = Sizes(24, 56, 144, 16, 32, 64)
 WHOLE = Sizes(40, 64, 192, 32, 32, 64)
 LARGE = (Sizes(1024, 4096, 4096, 64, 128, 64),)
@@ -419,4 +485,13 @@ FORMS = (
     Form("groups of gathered tokens", gathered_groups, _gathered, SMALL, HALF, "experts"),
     Form("experts by lists of blocks", listed_experts, _listed, FEW, HALF, "experts"),
     Form("descriptors of experts", expert_descriptors, _described, WHOLE, LARGE, "experts"),
+    Form("experts by packed blocks", packed_experts, _packed, WHOLE, HALF, "experts"),
+    Form(
+        "experts [K, N] by packed blocks",
+        packed_experts,
+        partial(_packed, transposed=True),
+        SMALL,
+        HALF,
+        "experts",
+    ),
 )

@@ -1,0 +1,115 @@
+"""mask-behind-loads: masks sparse tiles behind their loads where K is loaded from memory.
+
+A launch cannot compare a loaded K with the tensor, so `tl.load(w + …, mask=k < K)` would be read a group at a time. The load takes the
+tensor's own columns instead, which are a box, and `tl.where(k < K, tile, 0)` behind it leaves out the others, each by itself: what is
+left out adds nothing, even where it is infinite.
+
+The length of a row of memory is that of the tensor, so a loaded K that is greater reads zeros. Input and output are valid tile IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import AnyFloat, i32
+from xdsl.ir import SSAValue
+from xdsl.rewriter import Rewriter
+
+from louver.analysis.access import Dimension
+from louver.analysis.atoms import Lane, lanes
+from louver.analysis.integers import is_zero
+from louver.analysis.masks import read_mask
+from louver.analysis.passages import roots_of
+from louver.compile.canonical.describe_tiles import Describer
+from louver.compile.rewrite.insert import insert_before
+from louver.compile.rewrite.remove_dead import remove_dead
+from louver.compile.rewrite.tile_numbers import TileNumbers
+from louver.ir import tile as tt
+from louver.ir.polynomial import Polynomial
+from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile.types import tensor_of
+
+
+def mask_behind_loads(function: tt.FuncOp, sparse: Collection[SSAValue]) -> None:
+    """Rewrite the loads of these arguments in place. Loads whose masks a launch can compute do not change."""
+    loads = [op for op in function.body.walk() if isinstance(op, tt.LoadOp) and roots_of(op.ptr) & {*sparse}]
+    describer = Describer.of(function)
+    plans = [plan for op in loads if (plan := _plan(op, describer)) is not None]
+    for each in plans:
+        each.apply(describer)
+    if plans:
+        remove_dead(function)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A load, its columns, the length of its rows, the parts of its mask that stay, and those along K that go behind it."""
+
+    op: tt.LoadOp
+    columns: Dimension
+    length: tt.Index
+    kept: tuple[SSAValue, ...]
+    behind: tuple[SSAValue, ...]
+
+    def apply(self, describer: Describer) -> None:
+        op, make, columns = self.op, TileNumbers(self.op), self.columns
+        first, length = describer.descriptors.first(columns.first, op), self.length
+        index = make.add(insert_before(op, tt.MakeRangeOp(0, columns.extent)), first)
+        index = insert_before(op, tt.ExpandDimsOp(index, 1 - columns.number))
+        if isinstance(length, SSAValue) and length.type != i32:
+            mask = make.compared(make.wide(index), "slt", length)
+        else:
+            mask = make.compared(index, "slt", length)
+        for each in self.kept:
+            mask = make.both(mask, each)
+        tile = tensor_of(op.result)
+        new = tt.LoadOp(op.ptr, make.whole(mask, tile.get_shape()), op.other)
+        new.properties |= {name: value for name, value in op.properties.items() if name != "operandSegmentSizes"}
+        new.result.name_hint = op.result.name_hint
+        value, zeros = insert_before(op, new), make.filled(0.0, tile.element_type, tile.get_shape())
+        for each in self.behind:
+            value = make.choice(each, value, zeros)
+        Rewriter.replace_op(op, [], [value])
+
+
+def _plan(op: tt.LoadOp, describer: Describer) -> _Plan | None:
+    """What to do with a load; None if nothing along K is loaded."""
+    if op.mask is None or not isinstance(tensor_of(op.result).element_type, AnyFloat):
+        return None
+    if op.other is not None and not is_zero(op.other):
+        return None
+    kept, behind = list[SSAValue](), list[SSAValue]()
+    try:
+        found = describer.access(op, follow=True)
+        if len(found.dimensions) != 2 or found.base in describer.across:
+            return None
+        rows, columns = describer.ordered(op, found)
+        index = Polynomial.atom(Lane(columns.number)) + columns.first
+        for part in _parts(op.mask):
+            bounds = [bound.value for bound in read_mask(describer.affine, part, op)]
+            along = all(lanes(bound) == frozenset({columns.number}) for bound in bounds)
+            is_loaded = any(_is_loaded(leaf) for bound in bounds for leaf in (index - bound).leaves)
+            (behind if along and is_loaded else kept).append(part)
+    except UnsupportedKernelError:
+        return None
+    length = describer.sizes.entry(rows.stride)
+    # A move along the row that K contains too is not part of the first column.
+    moved = found.entry is not None and found.entry.stride == columns.stride
+    if not behind or length is None or columns.wrapped or moved:
+        return None
+    return _Plan(op, columns, length, tuple(kept), tuple(behind))
+
+
+def _parts(mask: SSAValue) -> Iterator[SSAValue]:
+    """The conditions that a mask joins."""
+    if isinstance(mask.owner, arith.AndIOp):
+        for each in mask.owner.operands:
+            yield from _parts(each)
+    else:
+        yield mask
+
+
+def _is_loaded(leaf: object) -> bool:
+    return isinstance(leaf, SSAValue) and isinstance(leaf.owner, tt.LoadOp)
