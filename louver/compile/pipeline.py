@@ -72,9 +72,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.compile.read_signature import Group, argument_groups, read_parameters, read_signature
 from louver.compile.rewrite.join_remainders import join_remainders
 from louver.compile.signature import Part, Signature, with_tails
-from louver.formats.pattern import Pattern
 from louver.frontend.builder import build_tile_ir
-from louver.frontend.problem import Problem, Tile
+from louver.frontend.problem import Problem
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
 from louver.ir.tile import PointerType, element_name
@@ -473,20 +472,9 @@ def compile_again(
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
     """Compiles a product of the library from tile IR."""
-    tile_ir = build_tile_ir(problem, written_tile(problem, schedule))
-    return _product(WRITTEN, KernelState(tile_ir, target(target_name), lambda nest: schedule))
-
-
-def written_tile(problem: Problem, schedule: Schedule) -> Tile:
-    """The tile in a problem's tile IR: the tile of the schedule, or one of whole windows and groups where that would
-    cut vectors.
-    """
     tile = schedule.tile
-    if not problem.gathers:
-        return Tile(tile.m, tile.n, tile.k)
-    pattern = Pattern.parse(problem.pattern)
-    fits = tile.m % pattern.length == 0 or pattern.length % tile.m == 0
-    return Tile(tile.m if fits else pattern.length, tile.n, -(-tile.k // pattern.m) * pattern.m)
+    tile_ir = build_tile_ir(problem, problem.written_tile(tile.m, tile.n, tile.k))
+    return _product(WRITTEN, KernelState(tile_ir, target(target_name), lambda nest: schedule))
 
 
 def compile_tiles(

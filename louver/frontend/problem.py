@@ -65,6 +65,19 @@ one metadata load. A power of two; every tile's K is a multiple of it.
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """The tile of a program: m × n elements of the product, summed in steps of k."""
+
+    m: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.n, self.k) < 1:
+            raise ValueError(f"tile sizes are at least 1, got {self.m}×{self.n}×{self.k}")
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One product of a sparse or dense `a` [M, K] with a dense `b`. Element types are names, see `PRODUCTS`.
 
@@ -172,25 +185,20 @@ class Problem:
         """Sparse rows for each output row: 2 for gated products."""
         return 2 if self.epilogue.gated else 1
 
+    def written_tile(self, m: int, n: int, k: int) -> Tile:
+        """The tile in the problem's tile IR: these sizes, or whole windows and groups where the sizes would cut vectors."""
+        if not self.gathers:
+            return Tile(m, n, k)
+        pattern = Pattern.parse(self.pattern)
+        fits = m % pattern.length == 0 or pattern.length % m == 0
+        return Tile(m if fits else pattern.length, n, -(-k // pattern.m) * pattern.m)
+
     def _settle(self, field: str, allowed: tuple[str, ...], auto: str) -> None:
         """Check a field, and replace "auto" by its meaning, so that equal problems compare equal."""
         value = getattr(self, field)
         _member(field, value, ("auto", *allowed))
         if value == "auto":
             object.__setattr__(self, field, auto)
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The tile of a program: m × n elements of the product, summed in steps of k."""
-
-    m: int
-    n: int
-    k: int
-
-    def __post_init__(self) -> None:
-        if min(self.m, self.n, self.k) < 1:
-            raise ValueError(f"tile sizes are at least 1, got {self.m}×{self.n}×{self.k}")
 
 
 def _member(field: str, value: object, allowed: tuple[object, ...]) -> None:

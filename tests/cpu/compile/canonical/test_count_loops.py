@@ -115,7 +115,9 @@ ONCE = {
     "down": once("%on = arith.cmpi sgt, %next, %c3 : i32", DOWN, first="%K"),
     "down, too": once("%on = arith.cmpi sge, %next, %c0 : i32", DOWN, first="%K"),
     "tests before it too": once(BELOW, UP, begins="cmpi"),
-    "by the number of programs": once(BELOW, "%n = tt.get_num_programs x : i32\n      %next = arith.addi %at, %n : i32"),
+    "by the number of programs": once(
+        BELOW, "%n = tt.get_num_programs x : i32\n      %next = arith.addi %at, %n : i32"
+    ),
 }
 
 

@@ -344,5 +344,7 @@ def test_columns_that_wrap_may_not_pass_to_another_iteration() -> None:
         ),
         (r"%total = scf.for", "%total, %rest = scf.for"),
     )
-    with pytest.raises(UnsupportedKernelError, match=r"rows that wrap \(%\) may reach nothing .* got at .*kernels.py:109"):
+    with pytest.raises(
+        UnsupportedKernelError, match=r"rows that wrap \(%\) may reach nothing .* got at .*kernels.py:109"
+    ):
         describe_tiles(carried)
