@@ -155,9 +155,11 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
     try:
         found = _bind_mapped(name, chosen.kernel, call, grid, memory)
     except (ViewError, MultipleError) as error:
-        # A 1 may hide a stride of a view. It hides no multiple, and given, it may be between neighbours of a tile.
-        ways = _with_one_given, functools.partial(_with_addresses, error=error)
-        ways = ways if isinstance(error, ViewError) else ways[::-1]
+        # A 1 may hide a stride of a view. It hides no multiple, and given, it may be between neighbours of a tile: such
+        # kernels compute addresses, in pieces of one group.
+        described = functools.partial(_with_one_given, computed=False)
+        ways = functools.partial(_with_addresses, error=error), functools.partial(_with_one_given, computed=True)
+        ways = (described, *ways) if isinstance(error, ViewError) else ways
         found = next((made for way in ways if (made := way(name, call, grid, memory))), None)
         if found is None:
             raise chosen.refused or error from None
@@ -168,12 +170,19 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
     return replace(found, slower=found.slower or chosen.slower)
 
 
-def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M] | None:
-    """The call by register tiles, with an integer 1 passed at the launch: 1 hides the stride in `layer * stride`."""
+def _with_one_given(
+    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], *, computed: bool
+) -> BoundKernel[K, M] | None:
+    """The call by register tiles, with an integer 1 passed at the launch: 1 hides the stride in `layer * stride`.
+
+    computed: whether the kernel may compute addresses of sparse tiles.
+    """
     for one in call.kind.ones:
         kind = call.kind.without_one(one)
         try:
-            return _bind_mapped(name, memory.kernel("bulk", kind=kind), call, grid, memory, kind)
+            kernel = memory.kernel("bulk", kind=kind)
+            if computed or not kernel.signature.computed:
+                return _bind_mapped(name, kernel, call, grid, memory, kind)
         except ValueError:
             continue
     return None

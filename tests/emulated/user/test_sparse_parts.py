@@ -246,3 +246,27 @@ def test_programs_that_wait_for_others_are_a_reason(name: str, waits: bool) -> N
     assert (
         bool(re.search(r"programs wait for each other at \S*splits.py:\d+:\d+: sparsity", str(said.warning))) == waits
     )
+
+
+def test_parts_of_a_row_are_read_in_whole_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel whose stride of columns is given would read one group at a time: the launch computes addresses with a stride of 1."""
+    from louver.measure.forms import Sizes, bind
+    from louver.user import kernel as user_kernel
+    from support.triton.public.parts import FORMS
+
+    made: list[tuple[str, ...]] = []
+    real = user_kernel.compile_wanted
+
+    def compile_wanted(wanted: Any) -> Any:
+        found = real(wanted)
+        made.append(getattr(found.made, "addressed", ()))
+        return found
+
+    monkeypatch.setattr(user_kernel, "compile_wanted", compile_wanted)
+    form = next(form for form in FORMS if form.name == "parts of a matrix [N, parts · K], in turn")
+    call = form.call(1, Sizes(24, 64, 80, 16, 32, 32))
+    known, outs = bind(call, sparse=True)
+    louver.jit(form.kernel).emulate[call.grid](**known)
+    for name, expected in call.expected().items():
+        np.testing.assert_allclose(outs[name], expected, rtol=2e-2, atol=2e-2)
+    assert made[-1] == ("w is read at computed addresses, in pieces of 16 bytes of values",)
