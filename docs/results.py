@@ -83,6 +83,13 @@ ENTRIES = (
         made.kernels,
     ),
     Entry(
+        "Users' Triton kernels",
+        "h200/public-kernels-more.json",
+        "The same again, with parts of matrices, chosen weights and addresses, and packed blocks; the products of tutorials are missing. Parts of a "
+        "row [N, parts · K] were still copied one group at a time; since then 16 bytes are.",
+        made.kernels,
+    ),
+    Entry(
         "Products on an H100",
         "h100/gemm-tokens.json",
         "Few tokens: a part of the suite.",
