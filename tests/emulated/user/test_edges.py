@@ -127,7 +127,7 @@ SUMS = {
     "a row from memory": RIGHT,
     "a tile from memory": RIGHT,
     "the last row again": RIGHT,
-    "a length from memory": BROKEN,
+    "a length from memory": RIGHT,
     "columns from memory": RIGHT,
     "steps from memory": RIGHT,
     "from one": RIGHT,
