@@ -19,8 +19,8 @@ from louver.measure.protocol import Protocol, median, spread
 from louver.measure.sustained import Load, prepare, take_turns
 
 ADVICE: Final = Protocol(rounds=10, burst_seconds=0.01, pause_seconds=0.01)
-"""As the records' protocol for long lists of problems, with shorter bursts and more rounds: medians of 4 bursts chose a format up to
-5.7% slower than the best one (H200).
+"""As the records' protocol for long lists of problems, with shorter bursts and more rounds: where two formats are close, a median of few
+bursts chooses by chance.
 """
 
 

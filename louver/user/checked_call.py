@@ -80,10 +80,11 @@ class CheckedCall:
                     described=not any(int(numbers[argument]) % s.pattern.m for s in self.call.sparse.values()),
                 )
         for size, rows in conditions.whole_rows:
-            if found := size.value(numbers) % rows:
+            found = size.value(numbers)
+            if found % rows:
                 raise MultipleError(
                     f"{name} reads {rows} rows of a sparse tensor at a time, which wrap (%) at {size}, a multiple of {rows}, got "
-                    f"{size.value(numbers)}: mask the rows (rows < {size}) instead",
+                    f"{found}: mask the rows (rows < {size}) instead",
                     described=True,
                 )
         for size, step in conditions.steps:
