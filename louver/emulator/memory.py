@@ -57,6 +57,7 @@ class Saved(NamedTuple):
 
 
 Check: TypeAlias = Callable[[Allocation, NDArray[np.int64], NDArray[np.int64]], None]
+StoreCheck: TypeAlias = Callable[[Allocation, NDArray[np.int64], NDArray[np.int64], U8], None]
 """Checks an access: allocation, byte offsets [lanes, size], lane numbers."""
 
 
@@ -166,14 +167,14 @@ class GlobalMemory:
             out[lanes] = allocation.data[index]
         return out
 
-    def scatter(self, address: Bits, data: U8, active: Mask, check: Check | None = None) -> None:
-        """Store uint8 [32, size] for each active lane, in lane order."""
+    def scatter(self, address: Bits, data: U8, active: Mask, check: StoreCheck | None = None) -> None:
+        """Store uint8 [32, size] for each active lane, in lane order. check: gets the bytes to store too."""
         size = data.shape[1]
         for lanes, allocation, offsets in self._resolve(address, size, active):
             check_writable(allocation)
             index = _bytes(offsets, size)
             if check is not None:
-                check(allocation, index, lanes)
+                check(allocation, index, lanes, data[lanes])
             allocation.data[index] = data[lanes]
             if allocation.initialised is not None:
                 allocation.initialised[index] = True

@@ -160,9 +160,9 @@ class Warp:
         self.check_use(allocation, lanes)
         self.cluster.writes.load(allocation, index, self.writer(), self.clock.rows[lanes])
 
-    def check_store(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+    def check_store(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64], data: U8) -> None:
         self.check_use(allocation, lanes)
-        self.cluster.writes.store(allocation, index, self.writer(), self.clock.rows[lanes])
+        self.cluster.writes.store(allocation, index, data, self.writer(), self.clock.rows[lanes])
 
     def shared_address(self, address: int) -> tuple[Cta, int]:
         """(CTA, offset in its window) of a `shared::cta` or `shared::cluster` address."""

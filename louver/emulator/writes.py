@@ -88,12 +88,20 @@ class Writes:
         self._numbers: dict[Writer, int] = {}
         self._planes: dict[int, NDArray[np.int32]] = {}
 
-    def store(self, allocation: Allocation, index: NDArray[np.int64], writer: Writer, rows: Row) -> None:
-        """A warp's stores. index: byte offsets [lanes, size]. rows: epochs seen by those lanes [lanes, agents]."""
+    def store(
+        self, allocation: Allocation, index: NDArray[np.int64], data: NDArray[np.uint8], writer: Writer, rows: Row
+    ) -> None:
+        """A warp's stores of uint8 [lanes, size], before memory changes. index: byte offsets [lanes, size]. rows: epochs
+        seen by those lanes [lanes, agents].
+
+        A byte that already holds the value stays as its first writer left it: rows that wrap (`% M`) are stored twice.
+        """
         self.changes += 1
         plane = self._plane(allocation)
-        self._check(allocation, plane[index], writer, rows, OverwriteInUseError)
-        plane[index] = self._number(writer)
+        before = plane[index]
+        again = (before != 0) & (allocation.data[index] == data)
+        self._check(allocation, np.where(again, 0, before), writer, rows, OverwriteInUseError)
+        plane[index] = np.where(again, before, self._number(writer))
 
     def load(self, allocation: Allocation, index: NDArray[np.int64], reader: Writer, rows: Row) -> None:
         """A warp's loads. Arguments: see `store`."""

@@ -120,6 +120,11 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
         ElementType("u4x2", np.dtype([("u4x2", np.uint8)]), 8, False, numbers=2),
         ElementType("s32", np.dtype(np.int32), 32, False, sparse=False),
         ElementType("s64", np.dtype(np.int64), 64, False, sparse=False),
+        ElementType("bool", np.dtype(np.bool_), 8, False, sparse=False),
+        ElementType("s16", np.dtype(np.int16), 16, False, sparse=False),
+        ElementType("u16", np.dtype(np.uint16), 16, False, sparse=False),
+        ElementType("u32", np.dtype(np.uint32), 32, False, sparse=False),
+        ElementType("u64", np.dtype(np.uint64), 64, False, sparse=False),
     )
 }
 
@@ -153,6 +158,11 @@ _OTHER_NAMES: Final[dict[str, str]] = {
     "i32": "s32",
     "int64": "s64",
     "i64": "s64",
+    "int16": "s16",
+    "i16": "s16",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
 }
 
 

@@ -36,6 +36,11 @@ POINTEES = {
     "u8": "u8",
     "s32": "i32",
     "s64": "i64",
+    "bool": "i1",
+    "s16": "i16",
+    "u16": "u16",
+    "u32": "u32",
+    "u64": "u64",
 }
 """Triton's names of element types."""
 

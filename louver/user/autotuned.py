@@ -82,6 +82,8 @@ class AutotunedKernel(JitKernel):
     config. Configs are timed once for each value of the `key` arguments, types, and patterns and shapes of sparse
     arguments. Without a GPU the first accepted config is taken. A repeated call does not call the user's heuristics and
     pruning functions. `prepare` times with the call's own arrays and restores their contents from a copy.
+
+    best_config: the `triton.Config` of the last call that repeats no earlier one; None before, and without autotuning.
     """
 
     def __init__(self, source: KernelSource, hints: Hints, layers: Layers) -> None:
@@ -91,6 +93,7 @@ class AutotunedKernel(JitKernel):
         self._hooked = LaunchedCalls()
         self._lock = threading.Lock()
         self._never: set[str] = set()
+        self.best_config: Any = None
 
     def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = self._given(args, kwargs)
@@ -109,6 +112,7 @@ class AutotunedKernel(JitKernel):
         if attempt is None:
             return
         attempt.ready.launch()
+        self.best_config = attempt.candidate.config
         recent = LaunchedCall.of(
             attempt.ready.launch, attempt.sizes, attempt.call, reads, given.ordinal, attempt.ready.page
         )
@@ -197,7 +201,9 @@ class AutotunedKernel(JitKernel):
             try:
                 candidate.run_hook()
                 call, hints = self._bound(candidate, given)
-                return run(call, hints, grid_sizes(grid, call.given))
+                result = run(call, hints, grid_sizes(grid, call.given))
+                self.best_config = candidate.config
+                return result
             except Exception as error:
                 refused.add(candidate, error)
                 kept.restore()

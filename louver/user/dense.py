@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from louver.user.arguments import Call
 from louver.user.decorated_call import Given
-from louver.user.decorators import Layers
+from louver.user.decorators import OPTIONS, Layers
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.source import KernelSource
@@ -26,11 +26,11 @@ def launch_dense(source: KernelSource, hints: Hints, call: Call, grid: Sequence[
 def launch_decorated(name: str, layers: Layers, hints: Hints, grid: Any, given: Given) -> None:
     """Launch through the decorators above a kernel. Raises as `launch_dense`, and for options that configs set."""
     _refuse_hints(name, hints)
-    if hints.triton and layers.tuner is not None:
-        names = ", ".join(name for name, _ in hints.triton)
+    doubled = [option for option, _ in hints.triton if option in OPTIONS]
+    if doubled and layers.tuner is not None:
         raise ValueError(
-            f"a call without a sparse tensor is Triton's own, whose configs set num_warps and num_stages; {name} got {names}: leave them "
-            "out of this call and of louver.jit"
+            "a call without a sparse tensor is Triton's own, whose configs set num_warps and num_stages; "
+            f"{name} got {', '.join(doubled)}: leave them out of this call and of louver.jit"
         )
     args = [for_triton(name, value) for name, value in zip(given.names, given.args, strict=False)]
     kwargs = {name: for_triton(name, value) for name, value in given.kwargs.items()}

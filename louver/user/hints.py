@@ -13,8 +13,24 @@ GIVEN = tuple(name for name in FIELDS if not name.startswith("tile_") and name n
 ranges of K, and run one after the other.
 """
 
-TRITON = ("num_warps", "num_stages", "num_ctas")
-"""Triton's options, which users give with a call."""
+TRITON: dict[str, type] = {
+    "num_warps": int,
+    "num_stages": int,
+    "num_ctas": int,
+    "maxnreg": int,
+    "launch_pdl": bool,
+    "launch_cooperative_grid": bool,
+    "enable_fp_fusion": bool,
+}
+"""Triton's options for NVIDIA's GPUs, which users give with a call, and their types. All but `num_warps` are for Triton
+alone: they change how fast its kernel runs.
+"""
+
+_FIXED = {
+    "launch_cooperative_grid": (False, "Louver's programs do not wait for each other"),
+    "enable_fp_fusion": (True, "Louver's kernels may round a product and a sum once"),
+}
+"""Options that change more than the speed: the value that is true of Louver's kernels, and why."""
 
 REGISTER_TILES = "register tiles"
 """The kernel family that takes every kernel."""
@@ -24,14 +40,14 @@ REGISTER_TILES = "register tiles"
 class Hints:
     """A user's hints. schedule: fixed fields of the schedule. triton: Triton's options.
 
-    `num_warps` is the number of warps of a register-tile program. It does not affect products, nor does `num_stages`:
-    their tile sets warpgroups and stages, unless `consumers` and `stages` are given. family: "register tiles" runs
+    `num_warps` is the number of warps of a register-tile program. It does not affect products: their tile sets
+    warpgroups and stages, unless `consumers` and `stages` are given. family: "register tiles" runs
     products as register tiles too.
     Raises ValueError for an unknown name, TypeError or ValueError for an invalid value.
     """
 
     schedule: tuple[tuple[str, Any], ...] = ()
-    triton: tuple[tuple[str, int], ...] = field(default=())
+    triton: tuple[tuple[str, int | None], ...] = field(default=())
     family: str | None = None
 
     @classmethod
@@ -43,12 +59,14 @@ class Hints:
         family = given.get("family")
         if family not in (None, REGISTER_TILES):
             raise ValueError(f"family is {REGISTER_TILES!r}, got {family!r}: leave it out for Louver's choice")
-        for name in TRITON:
-            value = given.get(name, 1)
-            if type(value) is not int or value < 1:
+        for name in [name for name in TRITON if name in given]:
+            value = given[name]
+            if TRITON[name] is bool and type(value) is not bool:
+                raise ValueError(f"{name} is True or False, got {value!r}")
+            if TRITON[name] is int and (type(value) is not int or value < 1) and (name, value) != ("maxnreg", None):
                 raise ValueError(f"{name} is a positive integer, got {value!r}")
-        if given.get("num_ctas", 1) != 1:
-            raise ValueError(f"num_ctas is 1: clusters are made by cluster=2, got {given['num_ctas']}")
+            if name in _FIXED and value is not _FIXED[name][0]:
+                raise ValueError(f"{name} is {_FIXED[name][0]}: {_FIXED[name][1]}, got {value}")
         warps = given.get("num_warps", 1)
         if warps & (warps - 1):
             raise ValueError(f"num_warps is a power of 2, got {warps}")

@@ -150,6 +150,9 @@ def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> 
         given.flags.writeable = False
     elif encoding is not None:
         raise ValueError(f"{name!r} is a sparse tensor, {type_}, got {type(given).__name__}: compress it")
+    if isinstance(given, np.ndarray) and (given.dtype.kind, dtype.kind) == ("u", "i"):
+        # Integers of tile IR have no sign: each operation says how it reads their bits.
+        given = given.view(np.dtype(f"i{given.dtype.itemsize}"))
     if not isinstance(given, np.ndarray) or given.dtype != dtype or not given.flags.c_contiguous:
         what = f"{given.dtype}, strides {given.strides}" if isinstance(given, np.ndarray) else type(given).__name__
         raise ValueError(f"{name!r} is a contiguous array of {element_type(dtype)}, got {what}: pass a copy")

@@ -39,7 +39,7 @@ def test_torch_dtypes_find_their_element_type(name: str) -> None:
 def test_anything_else_is_refused_with_the_list(bad: object) -> None:
     with pytest.raises(
         ValueError,
-        match=r"one of f16, bf16, e4m3, e5m2, e2m1, e2m3, e3m2, f32, tf32, s8, u8, s4x2, u4x2, s32, s64 .*got",
+        match=r"one of f16, bf16, e4m3, e5m2, e2m1, e2m3, e3m2, f32, tf32, s8, u8, s4x2, u4x2, s32, s64, bool, .*got",
     ):
         element_type(bad)
 

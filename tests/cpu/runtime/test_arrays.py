@@ -67,7 +67,7 @@ def test_a_view_is_its_own_view(rng: np.random.Generator) -> None:
     assert view(v) is v
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex64, np.int16, np.bool_, ">f2"])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64, ">i2", np.str_, ">f2"])
 def test_other_element_types_are_named_in_the_error(dtype: Any) -> None:
     with pytest.raises(ValueError, match="an element type is one of f16, bf16"):
         view(np.ones((2, 2), dtype))

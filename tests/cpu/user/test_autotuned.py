@@ -115,7 +115,9 @@ def test_what_the_compiler_refuses_is_compiled_once(gpu: FakeGpu, clock: Clock, 
     kernel, _ = decorated(styles("unknown", STYLES[0]))
     with pytest.raises(ValueError, match="got a grid of 6|got 'unknown'"):
         kernel[(2, 3)](**arguments(s))
+    assert kernel.best_config is None
     kernel[GRID](**arguments(s))
+    assert kernel.best_config.kwargs["STYLE"] == STYLES[0]
     assert sent(gpu) == STYLES[0], "a wrong call says nothing of a config"
 
 

@@ -411,10 +411,12 @@ def _as_it_is(low: Lowering, op: Operation, operands: Registers) -> Reg:
 
 
 def element_bytes(element: Attribute, op: Operation) -> int:
-    """Bytes of an element in memory. Rejects `op` for element types that tiles do not support."""
+    """Bytes of an element in memory, 1 for a boolean, which is loaded and stored as an integer of 8 bits. Rejects `op` for
+    element types that tiles do not support.
+    """
     kind = register_class(element, op)
     if kind == "pred":
-        raise unsupported("booleans are integers of 8 bits in memory", op, "load and store those")
+        return 1
     if is_integer(element):
         return bits_of(element) // 8
     if kind == "b16":
