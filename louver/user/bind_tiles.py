@@ -33,13 +33,6 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
     checked = CheckedCall.of(name, call, grid)
     for argument in sparse:
         s = checked.sparse(argument)
-        given = {part: _described(call, argument, part) for part in ("shape", "stride")}
-        if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != row_major(s.shape)):
-            raise ValueError(
-                f"{name} must be given the sizes and strides of the dense tensor for {argument!r}, "
-                f"{list(s.shape)} and {list(row_major(s.shape))}, got {list(given['shape'])} and "
-                f"{list(given['stride'])}"
-            )
         if s.size % s.pattern.m:
             raise ValueError(
                 f"K of {name}'s sparse argument {argument!r} is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros"
@@ -138,13 +131,6 @@ def _beyond(name: str, argument: str, what: str, given: int, held: int, *, descr
         "elements beyond them",
         described=described,
     )
-
-
-def _described(call: Call, argument: str, part: str) -> tuple[int, ...]:
-    found: list[int] = []
-    while (key := f"{argument}.{part}.{len(found)}") in call.numbers:
-        found.append(int(call.numbers[key]))
-    return tuple(found)
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
