@@ -44,6 +44,9 @@ OTHERS = (
     ("pytorch", "mm + mm, both sparse"),
     ("addresses", "rows listed, 8-bit integers"),
     ("scaled", "fp8 rows"),
+    ("vllm", "fused experts, weighted"),
+    ("vllm", "fused experts, bias"),
+    ("vllm", "fused experts, 8-bit, channel scales"),
 )
 
 

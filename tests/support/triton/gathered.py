@@ -135,11 +135,10 @@ def gathered(y, x, w, table, pieces, N, K, LAST, HELD: tl.constexpr, TM: tl.cons
                 return "refused"
         n, k = np.arange(N), np.arange(self.last)
         rows, columns = ROWS[self.rows](n, table), COLUMNS[self.columns](np.arange(self.k), pieces, self.k)[: self.last]
-        inside = columns < self.k
         for program in range(SIDE):
             matrix = {"0": 0, "tl.program_id(1)": program}.get(self.matrix, int(table[1]) % 3)
             flat = (matrix * HELD + rows[:, None]) * self.k + columns[None, :]
-            w = dense.astype(np.float64).reshape(-1)[np.minimum(flat, dense.size - 1)] * inside
+            w = dense.astype(np.float64).reshape(-1)[np.minimum(flat, dense.size - 1)]
             right = x.astype(np.float64)[:, k] @ w.T
             shown = ~np.isnan(y[program]).any(0)
             np.testing.assert_array_equal(y[program][:, shown], right[:, shown], err_msg=self.source())
