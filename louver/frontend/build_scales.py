@@ -70,8 +70,8 @@ def block_scales(
     count = tile.k // SCALED_COLUMNS
 
     def scales(name: str, rows: SSAValue, block: int, at: SSAValue, *, gated: bool, batched: bool) -> BlockScales:
-        whole = (_Axis(rows, pitch, block, at),)
-        axes = _pairs(whole[0]) if gated else whole
+        whole = _Axis(rows, pitch, block, at)
+        axes = _pairs(whole) if gated else (whole,)
         if batched and entry is not None:
             stride = named(f"batch_pitch_{name}", arith.MuliOp(ExtSIOp(rows, i64), pitch))
             axes = (_Axis(values["batch"], stride, 1, entry), *axes)
