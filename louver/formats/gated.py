@@ -102,8 +102,8 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
         raise ValueError(f"gate and up must be in one place, got {gate!r} and {up!r}: move one with to(…)")
     if gate.device is None:
         values = empty_rows(2 * rows, gate.kept, gate.dtype)
-        raw_bits(values)[...] = _interleaved(raw_bits(gate.values), raw_bits(up.values))
-        values, indices = frozen(values), frozen(_interleaved(gate.indices, up.indices))
+        raw_bits(values)[...] = interleaved(raw_bits(gate.values), raw_bits(up.values))
+        values, indices = frozen(values), frozen(interleaved(gate.indices, up.indices))
     else:
         join, pitch = resident().interleaved, row_pitch(gate.kept, gate.dtype)
         values = join(gate.values, up.values, GATE_ROWS, pitch)
@@ -112,7 +112,8 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
     return GatedTensor(gate.pattern, gate.dtype, (2 * rows, size), 1, values, indices, dropped, gate.library)
 
 
-def _interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
+def interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
+    """The rows of two arrays [F, columns] by turns of `GATE_ROWS`, as a gated pair has them: [2·F, columns]."""
     rows, columns = gate.shape
     blocks = [np.ascontiguousarray(part).reshape(-1, GATE_ROWS, columns) for part in (gate, up)]
     return np.stack(blocks, axis=1).reshape(2 * rows, columns)

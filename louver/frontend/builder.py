@@ -14,9 +14,9 @@ from xdsl.ir import Attribute, Block, SSAValue
 from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import PAIR_TYPES, byte_of
 from louver.frontend.build_epilogue import EpilogueBuilder, TiledMatrix, epilogue_arguments, half_size, named
+from louver.frontend.build_scales import BlockScales, block_scales
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
 from louver.ir import tile as tt
-from louver.ir.arith import ExtSIOp
 from louver.ir.building import building
 
 X, Y, Z = 0, 1, 2
@@ -116,7 +116,8 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue], place: Plac
         b = operand("b", ("N", "K"), (tile.n, tile.k), batched=problem.batched_b)
     else:
         b = operand("b", ("K", "N"), (tile.k, tile.n), batched=problem.batched_b)
-    total = _sum(problem, tile, values["K"], (a, m), (b, n), _scales(problem, tile, values, one, (m, n)))
+    scales = block_scales(problem, tile, values, one, (m, n), entry)
+    total = _sum(problem, tile, values["K"], (a, m), (b, n), scales)
     rows, first = values["M"], m
     if problem.epilogue.gated:
         rows, first = half_size(rows, "M_out"), _first(m_tile, tile.m // 2, "m_out")
@@ -141,34 +142,15 @@ def _first(number: SSAValue, size: int, name: str) -> SSAValue:
     return named(name, arith.MuliOp(number, named(f"tile_{name}", arith.ConstantOp(IntegerAttr(size, i32)))))
 
 
-def _scales(
-    problem: Problem, tile: Tile, values: dict[str, SSAValue], one: SSAValue, first: tuple[SSAValue, SSAValue]
-) -> list[tuple[TiledMatrix, SSAValue]]:
-    """The scales of blocks of both operands, [M or N, blocks of K], with the tile's first row; none without them."""
-    if not problem.epilogue.scaled:
-        return []
-    columns = arith.ConstantOp(IntegerAttr(SCALED_COLUMNS, i32))
-    before = arith.DivSIOp(arith.SubiOp(values["K"], arith.ConstantOp(IntegerAttr(1, i32))), columns)
-    blocks = named("blocks", arith.AddiOp(before, arith.ConstantOp(IntegerAttr(1, i32))))
-    pitch = named("pitch_scales", ExtSIOp(blocks, i64))
-    found: list[tuple[TiledMatrix, SSAValue]] = []
-    for name, size, rows, place in zip(("scale", "dense_scale"), ("M", "N"), (tile.m, tile.n), first, strict=True):
-        described = tt.MakeTensorDescriptorOp(
-            values[name], [values[size], blocks], [pitch, one], [rows, tile.k // SCALED_COLUMNS]
-        )
-        found.append((TiledMatrix(name, named(f"{name}_tensor", described), None), place))
-    return found
-
-
 def _sum(
     problem: Problem,
     tile: Tile,
     depth: SSAValue,
     a: tuple[TiledMatrix, SSAValue],
     b: tuple[TiledMatrix, SSAValue],
-    scales: list[tuple[TiledMatrix, SSAValue]],
+    scales: tuple[BlockScales, ...],
 ) -> SSAValue:
-    """The sum over K in steps of tile_k. a, b, scales: a matrix, and the tile's first element along M or N."""
+    """The sum over K in steps of tile_k. a, b: a matrix, and the tile's first element along M or N."""
     type_ = TensorType(tt.element_attribute(problem.accumulator), [tile.m, tile.n])
     zeros = named("zeros", arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
     zero = named("zero", arith.ConstantOp(IntegerAttr(0, i32)))
@@ -188,7 +170,7 @@ def _sum(
         if scales:
             columns = arith.ConstantOp(IntegerAttr(SCALED_COLUMNS, i32))
             block = named("block", arith.DivSIOp(k, columns))
-            scaled = [each.load(f"{each.name}_tile", [place, block]) for each, place in scales]
+            scaled = [each.load(block) for each in scales]
         pairs = problem.a in PAIR_TYPES
         scf.YieldOp(named("product", tt.DotOp(a_tile, b_tile, partial, imprecise, pairs=pairs, scales=scaled)))
     return named("total", scf.ForOp(zero, depth, step, [zeros], body))

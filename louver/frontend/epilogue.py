@@ -107,8 +107,6 @@ class Epilogue:
                 "both operands have scales of blocks, or none, got scale and dense_scale of which one is u8: give bytes of 127, "
                 "which are factors of 1"
             )
-        if self.gated and self.scaled:
-            raise ValueError("gated pairs take no scales of blocks: multiply gate and up apart")
         if self.gated and self.c is not None:
             raise ValueError("a gated product takes no c: add it afterwards")
 

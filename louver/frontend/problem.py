@@ -90,7 +90,7 @@ class Problem:
     bias_element: its element type, see `BIAS`. "auto": the operands' type, else the output's, else the addition's.
     epilogue: the other steps between the sum and the output.
     batch: None for one product. Else these operands, the output and the epilogue's `c` have a first axis of entries;
-        all entries share the epilogue's other arrays.
+        all entries share the epilogue's other arrays, but scales of blocks, which have the entries of their operand.
     """
 
     kind: Kind = "matmul"
@@ -129,10 +129,9 @@ class Problem:
             object.__setattr__(self, "accumulate", "f32")
         biases = BIAS[self.sum]
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
-        if self.epilogue.scaled and ({self.a, self.b} - {*FP8_FP6_FP4} or self.batch is not None):
+        if self.epilogue.scaled and {self.a, self.b} - {*FP8_FP6_FP4}:
             raise ValueError(
-                f"scales of blocks are for one product of {', '.join(FP8_FP6_FP4)}, got {self.a}×{self.b}"
-                f"{'' if self.batch is None else ' in a batch'}"
+                f"scales of blocks are for operands of {', '.join(FP8_FP6_FP4)}, got {self.a}×{self.b}: give scales of f32"
             )
         if self.out == "s32" and self.epilogue.floating:
             raise ValueError("an epilogue computes in f32 and cannot store s32: store f32, f16 or s8")

@@ -129,8 +129,9 @@ def _at(request: Request, out: ArrayView, leading: int) -> Placement:
     dense = _dense(request, leading)
     batch = prod(out.shape[:leading])
     n = prod(out.shape[leading:-1]) if request.kind == "linear" else out.shape[-1]
-    # An operand that is repeated by strides of 0 is shared by all products.
-    own = len(request.dense.shape) > 2 and not (request.weights and all(stride == 0 for _, stride in dense.entries))
+    # An operand that is repeated by strides of 0 is shared by all products, unless its scales of blocks are not.
+    repeated = all(stride == 0 for _, stride in dense.entries) and not request.fused.epilogue.scaled
+    own = len(request.dense.shape) > 2 and not (request.weights and repeated)
     kind: Batch | None = None
     if batch > 1:
         kind = "dense" if not request.weights else "both" if own else "sparse"

@@ -148,6 +148,7 @@ class Target:
     """The product for which options are checked.
 
     shape: shape of the output.
+    columns: shape of the dense operand without its axis of K.
     n: N; in a batch of weights, N of each product.
     place: ordinal of the operands' device; None for the host.
     like: the expected epilogue. It decides whether a scale with one element is one number for the tensor or a vector of
@@ -157,6 +158,7 @@ class Target:
     kind: Kind
     s: SparseTensor
     shape: tuple[int, ...]
+    columns: tuple[int, ...]
     n: int
     place: int | None
     gated: bool
@@ -249,7 +251,7 @@ def _scale_kind(
     if array is None:
         return None
     if array.element.name == "u8" and vector is not None:
-        _check_blocks(name, array, target, vector)
+        _check_blocks(name, array, target)
         return "blocks"
     if array.element.name != "f32":
         raise ValueError(f"{name} must be of f32, got {array.element}")
@@ -264,20 +266,20 @@ def _scale_kind(
     return kind
 
 
-def _check_blocks(name: str, array: ArrayView, target: Target, vector: tuple[int, ...]) -> None:
-    """Raises ValueError unless an array of bytes has a scale for each block of K of each row [*vector]."""
+def _check_blocks(name: str, array: ArrayView, target: Target) -> None:
+    """Raises ValueError unless an array of bytes has a scale for each block of K of its operand."""
     if target.s.dtype.name not in FP8_FP6_FP4:
         raise ValueError(
             f"scales of blocks (u8) are for weights of {', '.join(FP8_FP6_FP4)}, got a weight of {target.s.dtype}: give "
             f"{name} as f32"
         )
     blocks = -(-target.s.shape[-1] // SCALED_COLUMNS)
-    if len(target.s.shape) > 2 or (target.kind == "matmul" and len(target.shape) > 2):
-        raise ValueError(f"scales of blocks are for one product, got a batch of output shape {list(target.shape)}")
-    if array.shape not in ((*vector, blocks), (prod(vector), blocks)):
+    rows = target.s.shape[:-1] if name == "scale" else target.columns
+    if array.shape not in ((*rows, blocks), (prod(rows), blocks)):
         raise ValueError(
-            f"{name} of u8 has a power of two for each {SCALED_COLUMNS} columns of K, shape {[*vector, blocks]}, got shape "
-            f"{list(array.shape)}: sparse products scale blocks of {SCALED_COLUMNS}, not of 32"
+            f"{name} of u8 has a power of two for each {SCALED_COLUMNS} columns of K, shape {[*rows, blocks]}, got shape "
+            f"{list(array.shape)}: sparse products scale blocks of {SCALED_COLUMNS}, not of 32, and each matrix of a batch "
+            "has its own scales"
         )
     _contiguous(name, array)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import element_type, multiplied_as
+from louver.formats.gated import interleaved
 from louver.formats.pairs import unpack_pairs
 from louver.formats.pattern import NoKernelWarning
 from louver.formats.tensor import SparseTensor, stored_elements
@@ -77,9 +78,13 @@ def by_reference(asked: Request, out: Any) -> Any:
     weights = asked.s.derived.of(DenseWeight).of(asked.s).reshape(-1, m, k)
     epilogue = fused.epilogue.after
     if fused.epilogue.scaled:
-        factors = [_of_blocks(reads.pop(name), k) for name in ("scale", "dense_scale")]
-        weights = weights * factors[0]
-        x = x.astype(np.float32).reshape(-1, x.shape[-1]) * (factors[1] if linear else factors[1].T)
+        of_rows, of_columns = (np.asarray(reads.pop(name)) for name in ("scale", "dense_scale"))
+        if epilogue.gated:
+            of_rows = interleaved(*np.split(of_rows, 2))
+        weights = weights * _of_blocks(of_rows, k).reshape(-1, m, k)
+        tokens = x if linear else x.swapaxes(-1, -2)
+        tokens = tokens.astype(np.float32) * _of_blocks(of_columns, k).reshape(tokens.shape)
+        x = tokens if linear else tokens.swapaxes(-1, -2)
     # Elements that are not stored are not multiplied, which only infinities and NaN show.
     stored = None if np.isfinite(x).all() else stored_elements(asked.s).reshape(-1, m, k)
     dense = x[None] if x.ndim == 2 else x.reshape((batch, -1, k) if linear else (batch, k, x.shape[-1]))

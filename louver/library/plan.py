@@ -312,7 +312,8 @@ def plan(
     outputs = output_rows_of(s)
     leading = s.shape[:-2] or ((count,) if entries else ())
     shape = (*leading, n, outputs) if kind == "linear" else (*leading, outputs, n)
-    fused = fuse(Target(kind, s, shape, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
+    columns = (*(leading if entries in ("dense", "both") else ()), n)
+    fused = fuse(Target(kind, s, shape, columns, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
     element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:

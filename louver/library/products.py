@@ -71,7 +71,8 @@ def matmul(
     c: has the shape of the output, and contiguous rows.
     scale, dense_scale: factors of the operands' values: a number, one f32 on the device, or a vector of f32. Or both are
         powers of two for blocks of 64 columns of K, for 2:4 of floats of up to 8 bits on sm_120a and sm_121a: bytes (u8) x
-        for 2^(x - 127), [M, K/64] and [N, K/64] rounded up, or the shape of x's leading axes and K/64.
+        for 2^(x - 127), [..., M, K/64] and [..., N, K/64] rounded up, with the leading axes of their operand, or with all
+        its rows as one axis.
     out_scale: a number, or one f32 on the device.
     alpha, beta: numbers, 1 by default. Numbers are passed by value, so a new number compiles nothing.
     activation: "relu"; "gelu", by the error function; "gelu_tanh", its approximation; "silu", x / (1 + exp(-x)). The
@@ -88,7 +89,7 @@ def matmul(
     axes as `linear` with s.mT does.
 
     A gated pair (`louver.gated`) gives activation(gate) · up. s has M = 2·F rows, and the output has F. bias and scale
-    have 2·F elements, those of the gate first. c is not allowed.
+    have 2·F elements or rows, those of the gate first. c is not allowed.
 
     On a GPU, the call sends its work to the caller's current stream and does not wait. Host arrays are copied to the
     GPU and back. The first call of its kind compiles and uploads. This is not possible while a stream is captured: call

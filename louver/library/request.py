@@ -108,7 +108,9 @@ def request(
     dense = operand_view(kind, s, x)
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
-    fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
+    columns = dense.shape[:-1] if kind == "linear" else (*dense.shape[:-2], n)
+    gated = isinstance(s, GatedTensor)
+    fused = fuse(Target(kind, s, shape, columns, n, dense.device, gated, like), given, activation)
     if fused.epilogue.scaled and accumulate not in ("auto", "f32", "fast"):
         raise ValueError(
             f'products with scales of blocks are summed in f32, got accumulate="{accumulate}": leave it out'

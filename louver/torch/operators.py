@@ -311,9 +311,11 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     g, flat = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     if gated and scale is not None and scale.numel() > 1:
         scale = by_turns(scale)
-    tokens = None if dense_scale is None else dense_scale.reshape(-1, 1)
+    if dense_scale is not None:
+        of_blocks = dense_scale.dtype == torch.uint8
+        dense_scale = dense_scale.reshape(-1, dense_scale.shape[-1]) if of_blocks else dense_scale.reshape(-1)
     if gated or ctx.activation:
-        operand, factors = flat, None if tokens is None else tokens[:, 0]
+        operand, factors = flat, dense_scale
         if x.dtype.itemsize > values.dtype.itemsize:
             operand, factors = quantized_tokens(flat, values.dtype)
         added = by_turns(bias) if gated and bias is not None else bias
@@ -324,7 +326,10 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     if ctx.needs[2]:
         g_bias = in_order(g.sum(0)) if gated else g.sum(0)
         g_bias = g_bias.to(cast("Tensor", bias).dtype)
-    for factor in (scale, tokens):
+    if not any(ctx.needs[:2]):
+        return None, None, None, g_bias, None, None, None, None, None
+    # Operands with scales of blocks have 8 bits, and so no gradients: these are factors of rows and of tokens.
+    for factor in (scale, None if dense_scale is None else dense_scale[:, None]):
         g = g if factor is None else g * factor
     kind = x.dtype if x.dtype.itemsize > 1 else torch.bfloat16
     g = g.to(kind)
@@ -346,8 +351,8 @@ def _gated_slope(g: Tensor, z: Tensor, activation: str | None) -> Tensor:
 
 
 def by_turns(x: Tensor) -> Tensor:
-    """A vector of the gate's elements, then those of the up projection, in the order of the pair's rows."""
-    return x.reshape(2, -1, GATE_ROWS).transpose(0, 1).reshape(-1)
+    """The gate's elements or rows, then those of the up projection, in the order of the pair's rows."""
+    return x.unflatten(0, (2, -1, GATE_ROWS)).transpose(0, 1).flatten(0, 2)
 
 
 def in_order(x: Tensor) -> Tensor:

@@ -112,66 +112,6 @@ def test_patterns_that_no_gpu_multiplies(rng: np.random.Generator, pattern: str)
     np.testing.assert_array_equal(y, x.astype(np.float64) @ np.asarray(s).astype(np.float64).T)
 
 
-@pytest.mark.parametrize("a", ["e4m3", "e2m1"])
-def test_products_with_scales_of_blocks(rng: np.random.Generator, a: str) -> None:
-    w, x = (rng.integers(-2, 3, (rows, 140)).astype(element_type(a).numpy) for rows in (24, 5))
-    s = louver.compress(w, "2:4", method="magnitude")
-    of_rows, of_tokens = (rng.integers(125, 130, (rows, 3)).astype(np.uint8) for rows in (24, 5))
-    left, right = (
-        matrix.astype(np.float64) * np.repeat(2.0 ** (factors - 127.0), 64, axis=1)[:, :140]
-        for matrix, factors in ((np.asarray(s), of_rows), (x, of_tokens))
-    )
-    given: Any = {"scale": of_rows, "dense_scale": of_tokens, "out_dtype": "f32"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        np.testing.assert_array_equal(louver.linear(x, s, **given), right @ left.T)
-        np.testing.assert_array_equal(louver.matmul(s, x.T, **given), left @ right.T)
-        np.testing.assert_array_equal(louver.linear(x, s, batch_invariant=True, **given), right @ left.T)
-        three = louver.linear(x[:, None], s, **{**given, "dense_scale": of_tokens[:, None]})
-        np.testing.assert_array_equal(three[:, 0], right @ left.T)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scale": (8, 2)}, "both operands have scales of blocks, or none"),
-        (
-            {"scale": (8, 4), "dense_scale": (3, 2)},
-            r"scale of u8 has .* each 64 columns of K, shape \[8, 2\], got shape \[8, 4\]",
-        ),
-        (
-            {"scale": (8, 2), "dense_scale": (3, 1)},
-            r"dense_scale of u8 .* shape \[3, 2\], got shape \[3, 1\].* not of 32",
-        ),
-        ({"scale": (8, 2), "dense_scale": (3, 2), "accumulate": "f16"}, 'are summed in f32, got accumulate="f16"'),
-        ({"out_scale": (1,)}, "out_scale must be of f32, got u8"),
-    ],
-)
-def test_scales_that_products_do_not_take(options: dict[str, Any], message: str) -> None:
-    s = louver.compress(np.ones((8, 128), ml_dtypes.float6_e2m3fn), "2:4", method="magnitude")
-    given: Any = {
-        name: np.full(value, 127, np.uint8) if isinstance(value, tuple) else value for name, value in options.items()
-    }
-    with pytest.raises(ValueError, match=message):
-        louver.linear(np.ones((3, 128), ml_dtypes.float6_e2m3fn), s, **given)
-
-
-def test_weights_without_scales_of_blocks() -> None:
-    ones: Any = {"scale": np.full((8, 1), 127, np.uint8), "dense_scale": np.full((3, 1), 127, np.uint8)}
-    s = louver.compress(np.ones((8, 64), np.float16), "2:4", method="magnitude")
-    with pytest.raises(
-        ValueError, match="for weights of e4m3, e5m2, e2m3, e3m2, e2m1, got a weight of f16: give scale as f32"
-    ):
-        louver.linear(np.ones((3, 64), np.float16), s, **ones)
-    s = louver.compress(np.ones((8, 64), ml_dtypes.float8_e4m3fn), "2:4", method="magnitude")
-    x = np.ones((3, 64), ml_dtypes.float8_e4m3fn)
-    with pytest.raises(ValueError, match="gated pairs take no scales of blocks"):
-        louver.linear(x, louver.gated(s, s), **{**ones, "scale": np.full((16, 1), 127, np.uint8)})
-    batch = louver.compress(np.ones((2, 8, 64), ml_dtypes.float8_e4m3fn), "2:4", method="magnitude")
-    with pytest.raises(ValueError, match="scales of blocks are for one product, got a batch"):
-        louver.linear(x, batch, **ones)
-
-
 @pytest.mark.parametrize("name", [*TYPES, "e4m3", "e5m2"])
 @pytest.mark.parametrize("shape", [(3, 130), (2, 5, 64), (4, 0), (7,)])
 def test_blocks_are_quantized(rng: np.random.Generator, name: Any, shape: tuple[int, ...]) -> None:

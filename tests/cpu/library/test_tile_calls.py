@@ -241,28 +241,6 @@ def test_narrow_floats_on_consumer_blackwell(
     np.testing.assert_array_equal(d, y.T)
 
 
-def test_scales_of_blocks_on_consumer_blackwell(
-    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    card, kind, k = TileGpu(gpu, monkeypatch, (12, 0)), element_type("e2m1"), 144
-    w, x = (rng.integers(0, 16, (rows, k)).astype(np.uint8) for rows in (M, N))
-    s = louver.compress(w.view(kind.numpy), "2:4", method="magnitude")
-    of_rows, of_tokens = (rng.integers(126, 129, (rows, 3)).astype(np.uint8) for rows in (M, N))
-    left, right = (
-        matrix.astype(np.float64) * np.repeat(2.0 ** (factors - 127.0), 64, axis=1)[:, :k]
-        for matrix, factors in ((np.asarray(s), of_rows), (x.view(kind.numpy), of_tokens))
-    )
-    bias, y = rng.integers(-9, 9, M).astype(np.float32), np.full((N, M), np.nan, np.float32)
-    louver.linear(card.on(x), s, card.on(bias), card.on(y), scale=card.on(of_rows), dense_scale=card.on(of_tokens))
-    np.testing.assert_array_equal(y, right @ left.T + bias)
-    b, d = np.asfortranarray(x.T), np.full((M, N), np.nan, np.float32)
-    plan = louver.plan(
-        "matmul", s, N, like=card.on(b), scale=card.on(of_rows), dense_scale=card.on(of_tokens), out_dtype="f32"
-    )
-    plan(card.on(b), out=card.on(d))
-    np.testing.assert_array_equal(d, left @ right.T)
-
-
 @pytest.mark.parametrize("capability", [(8, 9), (9, 0), (10, 0)])
 @pytest.mark.parametrize(("a", "b"), [("e2m1", "u8"), ("e3m2", "e4m3")])
 def test_narrow_floats_are_refused_elsewhere(

@@ -54,6 +54,34 @@ def test_a_transposed_weight_and_a_pair() -> None:
     torch.testing.assert_close(mine, x.grad, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_bias_of_a_product_with_scales_of_blocks(activation: str | None, gated: bool) -> None:
+    """The gradient is that of the same numbers without scales: powers of two are in the values."""
+    s, up = (
+        louver.compress(
+            np.random.default_rng(seed).integers(-3, 4, (M, 72)).astype("float8_e4m3fn"), "2:4", method="magnitude"
+        )
+        for seed in (1, 2)
+    )
+    operand, rows = (louver.gated(s, up), 2 * M) if gated else (s, M)
+    x, bias = torch.randint(-3, 4, (2, N, 72)).to(torch.float8_e4m3fn), torch.randn(rows, requires_grad=True)
+    of_rows, of_tokens = torch.full((rows, 2), 128, dtype=torch.uint8), torch.full((2, N, 2), 123, dtype=torch.uint8)
+    of_rows[rows // 2 :] = 129
+    of_tokens[:, 1:] = 122
+    blocks = louver.linear(
+        x, operand, bias, scale=of_rows, dense_scale=of_tokens, activation=activation, out_dtype="f32"
+    )
+    (mine,) = torch.autograd.grad(blocks.square().sum(), bias)
+    factors = 2.0 ** (of_rows[:, 0].float() - 127), 2.0 ** (of_tokens[..., 0].float() - 127)
+    y = louver.linear(
+        x, operand, bias, scale=factors[0], dense_scale=factors[1], activation=activation, out_dtype="f32"
+    )
+    (wanted,) = torch.autograd.grad(y.square().sum(), bias)
+    torch.testing.assert_close(blocks, y, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_types_and_scales() -> None:
     s = weight()
     x, scale, tokens = torch.randn(N, K, requires_grad=True), torch.rand(M), torch.rand(N)

@@ -11,27 +11,18 @@ import pytest
 import louver
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.formats.dtypes import NARROW_FLOATS, element_type
-from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
-from louver.frontend.problem import Problem, Tile
-from louver.ir.interpret import run_kernel
+from louver.frontend.problem import Problem
 from louver.isa.targets import FP8_FP6_FP4, TARGETS
 from louver.library.choose_tiles import choose_tiles, multiplies
 from louver.library.compiled import assemble_tiles
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
+from support.block_scales import drawn
 
 PAIRS = [pair for pair in itertools.product(FP8_FP6_FP4, FP8_FP6_FP4) if {*pair} & {*NARROW_FLOATS}]
 HAVE = ["sm_120a", "sm_120f", "sm_121a", "sm_121f"]
-
-
-def drawn(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Random numbers of a type: all codes of the narrow ones, multiples of 2^-3 below 8 of the others. So sums are exact."""
-    element = element_type(name)
-    if element.unused:
-        return rng.integers(0, 1 << element.width, shape).astype(np.uint8).view(element.numpy)
-    return (rng.integers(-7, 8, shape) / 8).astype(element.numpy)
 
 
 def operands(
@@ -124,99 +115,3 @@ def test_targets_without_the_kind(target: str) -> None:
     )
     with pytest.raises(ValueError, match=message):
         choose_tiles(Problem("linear", "e2m1", "e5m2"), (64, 64, 64, 1), TARGETS[target], 132, aligned_output=True)
-
-
-def scales(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
-    """Powers of two from 1/8 to 8 for blocks of 64 columns, as bytes."""
-    return rng.integers(124, 131, (rows, -(-k // 64))).astype(np.uint8)
-
-
-def scaled(matrix: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """A matrix [rows, K] times the factors of its blocks, in float64."""
-    wide = np.repeat(2.0 ** (factors.astype(np.float64) - 127), 64, axis=1)
-    return matrix.astype(np.float64) * wide[:, : matrix.shape[1]]
-
-
-SCALED = Epilogue(scale="blocks", dense_scale="blocks")
-
-
-def test_the_targets_with_scales() -> None:
-    for a, b in itertools.product(FP8_FP6_FP4, FP8_FP6_FP4):
-        assert [name for name, each in TARGETS.items() if multiplies(each, a, b, scaled=True)] == HAVE
-
-
-@pytest.mark.parametrize("target", ["sm_89", "sm_90a", "sm_100a", "sm_120"])
-def test_targets_without_scales(target: str) -> None:
-    message = f"{target} has no sparse product of e4m3×e4m3 with scales of blocks that is one .* with one is sm_120a"
-    problem = Problem("linear", "e4m3", "e4m3", epilogue=SCALED)
-    with pytest.raises(ValueError, match=message):
-        choose_tiles(problem, (64, 64, 64, 1), TARGETS[target], 132, aligned_output=True)
-
-
-@pytest.mark.parametrize("target", HAVE)
-def test_the_librarys_tiles_with_scales_assemble(target: str) -> None:
-    for n in (16, 4096):
-        problem = Problem("linear", "e2m1", "e4m3", "f16", epilogue=SCALED)
-        tiles = choose_tiles(problem, (4096, n, 4096, 1), TARGETS[target], 170, aligned_output=True)
-        made, assembly = assemble_tiles(problem, tiles)
-        assert assembly.clean and made.schedule.target == target, assembly.faults
-
-
-@pytest.mark.parametrize("depth", [64, 128])
-@pytest.mark.parametrize(("m", "n", "k"), [(17, 1, 8), (72, 33, 516), (64, 24, 68)])
-def test_tails_with_scales_and_an_epilogue(rng: np.random.Generator, depth: int, m: int, n: int, k: int) -> None:
-    epilogue = Epilogue(scale="blocks", dense_scale="blocks", dense_bias="f32", activation="relu")
-    problem = Problem("matmul", "e3m2", "e2m1", "f32", bias="row", bias_element="f32", epilogue=epilogue)
-    made, _ = assemble_tiles(problem, RegisterTiles("sm_121a", 16, 8, depth, 1, 1, aligned_output=False))
-    s, x, _ = operands(rng, "e3m2", "e2m1", (m, n, k))
-    reads = {
-        "scale": scales(rng, m, k),
-        "dense_scale": scales(rng, n, k),
-        "dense_bias": rng.standard_normal(n).astype(np.float32),
-    }
-    bias = rng.standard_normal(m).astype(np.float32)
-    y, _ = emulate(made, s, x, bias, reads)
-    left, right = scaled(np.asarray(s), reads["scale"]), scaled(x, reads["dense_scale"]).T
-    agreement = compare(y, *exact_product(left, right, bias, epilogue.after, reads), k, "f32", "f32")
-    assert agreement.ok, agreement
-
-
-@pytest.mark.parametrize(
-    ("a", "b"), [("e4m3", "e4m3"), ("e5m2", "e2m1"), ("e2m3", "e3m2"), ("e3m2", "e5m2"), ("e2m1", "e2m1")]
-)
-@pytest.mark.parametrize(("m", "n", "k"), [(40, 19, 304), (64, 24, 192)])
-def test_scales_of_blocks(rng: np.random.Generator, a: str, b: str, m: int, n: int, k: int) -> None:
-    made, assembly = assemble_tiles(
-        Problem("linear", a, b, "f32", epilogue=SCALED), RegisterTiles("sm_120a", 32, 16, 128, 2)
-    )
-    assert assembly.clean, assembly.faults
-    assert f"kind::mxf8f6f4.block_scale.scale_vec::1X.f32.{a}.{b}.f32.ue8m0" in made.tiles.ptx
-    s, x, _ = operands(rng, a, b, (m, n, k))
-    of_rows, of_tokens = scales(rng, m, k), scales(rng, n, k)
-    y, _ = emulate(made, s, x, None, {"scale": of_rows, "dense_scale": of_tokens})
-    left, right = scaled(x, of_tokens), scaled(np.asarray(s), of_rows).T
-    agreement = compare(y, left @ right, np.abs(left) @ np.abs(right), k, "f32", "f32")
-    assert agreement.ok, agreement
-
-
-def test_the_interpreter_scales_blocks(rng: np.random.Generator) -> None:
-    m, n, k = 16, 8, 192
-    module = build_tile_ir(Problem("matmul", "e2m1", "e4m3", "f32", epilogue=SCALED), Tile(16, 8, 128))
-    s, x, _ = operands(rng, "e2m1", "e4m3", (m, n, k))
-    of_rows, of_tokens, d = scales(rng, m, k), scales(rng, n, k), np.full((m, n), np.nan, np.float32)
-    sizes = {"M": m, "N": n, "K": k, "stride_a": k, "stride_b": k, "stride_d": n}
-    run_kernel(module, (1, 1), {"a": s, "b": x, "d": d, "scale": of_rows, "dense_scale": of_tokens, **sizes})
-    expected = scaled(np.asarray(s), of_rows) @ scaled(x, of_tokens).T
-    np.testing.assert_allclose(d, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"a": "f16", "b": "f16"}, "scales of blocks are for one product of e4m3, .*, got f16×f16"),
-        ({"a": "e2m1", "b": "e4m3", "batch": "dense"}, "got e2m1×e4m3 in a batch"),
-    ],
-)
-def test_problems_without_scales(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Problem("linear", epilogue=SCALED, **fields)
