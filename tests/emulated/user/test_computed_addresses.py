@@ -41,7 +41,7 @@ def gathered(
         inside = (start + k >= first) & (start + k < last)
         one = tl.load(x + m[:, None] * K + (start + k)[None, :], mask=inside[None, :], other=0.0)
         two = tl.load(w + row[:, None] * stride + column[None, :], mask=(n < N)[:, None] & inside[None, :], other=FILL)
-        total = tl.dot(one, two.T, total)
+        total = tl.dot(one, two.T, total, out_dtype=SUM)
     tl.store(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(n < N)[None, :])
 
 
@@ -195,7 +195,7 @@ def listed_integers(y, x, w, rows, N, K, stride, TM: tl.constexpr, TN: tl.conste
         k = start + tl.arange(0, TK)
         one = tl.load(x + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0)
         two = tl.load(w + row[:, None] * stride + k[None, :], mask=(n < N)[:, None] & (k < K)[None, :], other=0)
-        total = tl.dot(one, two.T, total)
+        total = tl.dot(one, two.T, total, out_dtype=tl.int32)
     tl.store(y + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
 
 

@@ -48,7 +48,7 @@ def lines(
             two = tl.load(pointers, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
         else:
             two = tl.load(pointers)
-        total = tl.dot(one, two, total)
+        total = tl.dot(one, two, total, out_dtype=SUM)
         at += TK * stride_k
     tl.store(y + e * TM * N + m[:, None] * N + n[None, :], total, mask=(n < N)[None, :])
 

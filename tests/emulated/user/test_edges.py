@@ -27,7 +27,6 @@ M, N, K = 48, 24, 128
 WHOLE_GROUPS = "reads rows of 'a', 128 elements, or whole groups of 4 from their start, got 98"
 STEPS = "multiples of 64, got"
 ROWS_IN_SIXTEENS = "multiples of 16, got"
-COLUMNS_IN_WORDS = "a sparse tile must begin at a provable multiple of 64 columns"
 BROKEN = "read a sparse tensor at a computed address against this rule"
 RACE = "nothing orders that write first"
 STRIDES = "must be given the strides of the dense tensor, contiguous, for 'a'"
@@ -227,13 +226,13 @@ BLOCKS = [
     ("rows above", 0, RIGHT),
     ("columns before", 0, RIGHT),
     ("columns from L on", 64, RIGHT),
-    ("columns from L on", 32, "L in " + STEPS + " 32"),
+    ("columns from L on", 32, RIGHT),
     ("moved", 16 * 72, "the sizes of .a., matrices of 16 rows at most, got 48"),
-    ("moved", 64, STRIDES + ": matrices are a number of rows apart .* got a stride of 64"),
+    ("moved", 64, RIGHT),
     ("moved", M * 72, RIGHT),
     ("L columns", 64, RIGHT),
     ("L columns", 62, "whole groups of 4 from their start, got 62"),
-    ("half steps", 0, COLUMNS_IN_WORDS),
+    ("half steps", 0, RIGHT),
 ]
 
 
