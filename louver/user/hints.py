@@ -13,24 +13,23 @@ GIVEN = tuple(name for name in FIELDS if not name.startswith("tile_") and name n
 ranges of K, and run one after the other.
 """
 
-TRITON: dict[str, type] = {
-    "num_warps": int,
-    "num_stages": int,
-    "num_ctas": int,
-    "maxnreg": int,
-    "launch_pdl": bool,
-    "launch_cooperative_grid": bool,
-    "enable_fp_fusion": bool,
-}
-"""Triton's options for NVIDIA's GPUs, which users give with a call, and their types. All but `num_warps` are for Triton
-alone: they change how fast its kernel runs.
-"""
+_COUNTS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+_SPEED = ("launch_pdl", "arch", "ptx_options")
 
 _FIXED = {
-    "launch_cooperative_grid": (False, "Louver's programs do not wait for each other"),
     "enable_fp_fusion": (True, "Louver's kernels may round a product and a sum once"),
+    "launch_cooperative_grid": (False, "Louver's programs do not wait for each other"),
+    "debug": (False, "Louver's kernels have no asserts"),
+    "sanitize_overflow": (False, "integers of Louver's kernels wrap"),
+    "ir_override": (None, "Louver compiles the kernel's own text"),
 }
 """Options that change more than the speed: the value that is true of Louver's kernels, and why."""
+
+TRITON = (*_COUNTS, *_SPEED, *_FIXED)
+"""Triton's options for NVIDIA's GPUs, which users give with a call; None is Triton's default. All but `num_warps` are for
+Triton alone.
+"""
 
 REGISTER_TILES = "register tiles"
 """The kernel family that takes every kernel."""
@@ -47,7 +46,7 @@ class Hints:
     """
 
     schedule: tuple[tuple[str, Any], ...] = ()
-    triton: tuple[tuple[str, int | None], ...] = field(default=())
+    triton: tuple[tuple[str, Any], ...] = field(default=())
     family: str | None = None
 
     @classmethod
@@ -59,20 +58,18 @@ class Hints:
         family = given.get("family")
         if family not in (None, REGISTER_TILES):
             raise ValueError(f"family is {REGISTER_TILES!r}, got {family!r}: leave it out for Louver's choice")
-        for name in [name for name in TRITON if name in given]:
-            value = given[name]
-            if TRITON[name] is bool and type(value) is not bool:
-                raise ValueError(f"{name} is True or False, got {value!r}")
-            if TRITON[name] is int and (type(value) is not int or value < 1) and (name, value) != ("maxnreg", None):
+        triton = {name: given[name] for name in TRITON if given.get(name) is not None}
+        for name, value in triton.items():
+            if name in _COUNTS and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} is a positive integer, got {value!r}")
             if name in _FIXED and value is not _FIXED[name][0]:
-                raise ValueError(f"{name} is {_FIXED[name][0]}: {_FIXED[name][1]}, got {value}")
-        warps = given.get("num_warps", 1)
+                raise ValueError(f"{name} is {_FIXED[name][0]}: {_FIXED[name][1]}, got {value!r}")
+        warps = triton.get("num_warps", 1)
         if warps & (warps - 1):
             raise ValueError(f"num_warps is a power of 2, got {warps}")
         return cls(
             tuple((name, given[name]) for name in GIVEN if name in given),
-            tuple((name, given[name]) for name in TRITON if name in given),
+            tuple(triton.items()),
             family,
         )
 
