@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import ml_dtypes
@@ -134,6 +135,12 @@ def of_host(array: NDArray[Any]) -> Any:
         return torch.from_numpy(array)
     bits = np.uint8 if array.itemsize == 1 else np.int16
     return torch.from_numpy(array.view(bits)).view(getattr(torch, array.dtype.name))
+
+
+def dense_meta(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+    """A contiguous tensor without memory, on PyTorch's meta device."""
+    torch: Any = sys.modules["torch"]
+    return torch.empty(tuple(shape), dtype=getattr(torch, dtype.name), device="meta")
 
 
 def _bits(dtype: np.dtype[Any]) -> Any:

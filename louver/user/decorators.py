@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from louver.formats.tensor import SparseTensor
+from louver.formats.torch_tensors import dense_meta, is_torch_tensor
+
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 """Options that a `triton.Config` sets besides the kernel's constants."""
 
@@ -90,8 +93,8 @@ class Layers:
         return found
 
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The given arguments by name."""
-        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+        """The given arguments by name, as the author's functions see them."""
+        return _shown({**dict(zip(self.names, args, strict=False)), **kwargs})
 
     def configs(self, args: tuple[Any, ...], outer: dict[str, Any]) -> Sequence[Any]:
         """The configs after the user's pruning; [None] without `triton.autotune`. outer: the keywords at
@@ -104,12 +107,14 @@ class Layers:
         # Triton stores a call's arguments in its object. A copy hides this from other threads and from Triton's own
         # calls.
         pruning = copy.copy(self.tuner)
-        pruning.nargs = dict(zip(self.names, args, strict=False))
+        named = self.named(args, outer)
+        pruning.nargs = {name: named[name] for name, _ in zip(self.names, args, strict=False)}
         try:
-            found = list(pruning.prune_configs(dict(outer)))
+            found = list(pruning.prune_configs({name: named[name] for name in outer}))
         except Exception as error:
             error.add_note(
-                "While configs of triton.autotune were pruned; sparse arguments are louver.SparseTensor there."
+                "While configs of triton.autotune were pruned; a sparse argument has no elements there: it is a tensor on "
+                "PyTorch's meta device, or louver.SparseTensor beside arrays of NumPy."
             )
             raise
         if not found:
@@ -151,6 +156,16 @@ class Layers:
                 error.add_note(f"In the value that triton.heuristics computes for {name!r}{unseen}.")
                 raise
         return found
+
+
+def _shown(named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments, with a tensor without memory for each sparse one beside PyTorch's tensors, as authors write for those."""
+    if not any(map(is_torch_tensor, named.values())):
+        return named
+    return {
+        name: dense_meta(each.shape, each.dtype.numpy) if isinstance(each, SparseTensor) else each
+        for name, each in named.items()
+    }
 
 
 def unwrap(kernel: Any) -> tuple[Any, Layers | None]:

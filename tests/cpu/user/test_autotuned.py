@@ -322,7 +322,9 @@ def test_configs_are_pruned_as_triton_does(gpu: FakeGpu, clock: Clock, s: louver
     known = {name: value for name, value in arguments(s).items() if name not in ("a", "b")}
     kernel[GRID](s, b, **known)
     ((nargs, kwargs),) = seen
-    assert nargs == {"a": s, "b": b} and kwargs == {**known, "EVEN": True}
+    shown = nargs.pop("a")
+    assert shown.shape == s.shape and shown.stride() == (s.shape[1], 1), "a dense tensor stands for the sparse one"
+    assert nargs == {"b": b} and kwargs == {**known, "EVEN": True}
     assert sent(gpu) == STYLES[1] and not clock.timed
     assert tuner.fn.nargs is None, "Triton's own object is as it was"
 
@@ -331,10 +333,10 @@ def test_pruning_that_fails(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) 
     kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: [])
     with pytest.raises(ValueError, match="prune_configs_by must leave one config at least, got none of 2"):
         kernel[GRID](**arguments(s))
-    kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: kwargs["a"].element_size())
+    kernel, _ = decorated(prune=lambda configs, nargs, **kwargs: kwargs["a"].codes)
     with pytest.raises(AttributeError) as raised:
         kernel[GRID](**arguments(s))
-    assert "sparse arguments are louver.SparseTensor there" in raised.value.__notes__[0]
+    assert "a sparse argument has no elements there" in raised.value.__notes__[0]
 
 
 def test_dense_calls_go_to_triton_s_own_object(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor) -> None:

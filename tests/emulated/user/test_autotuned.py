@@ -209,3 +209,28 @@ def test_sums_in_memory(rng: np.random.Generator, kernels: Any, name: str) -> No
     kernel.emulate[lambda meta: (*Run.grid(meta), meta.get("SPLITS", 1))](out, case.sparse, case.b, M, N, K)
     expected = before.astype(np.float64) + case.pruned.astype(np.float64) @ case.b.astype(np.float64)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_authors_functions_see_a_dense_tensor_of_pytorch(rng: np.random.Generator) -> None:
+    triton, torch = pytest.importorskip("triton"), pytest.importorskip("torch")
+    from support.triton import described
+
+    seen: list[Any] = []
+
+    def prune(configs: list[Any], nargs: dict[str, Any], **kwargs: Any) -> list[Any]:
+        w = nargs["w"]
+        seen.append((w.shape, w.stride(), w.dtype, w.element_size(), kwargs["N"]))
+        return configs[1:]
+
+    configs = [triton.Config({"TM": 64, "TN": n}) for n in (128, 64)]
+    tuned = triton.autotune(configs, key=["N"], prune_configs_by={"early_config_prune": prune})(
+        described.rows_by_pointers
+    )
+    kernel = louver.jit(triton.heuristics({"TK": lambda args: 64 * (args["w"].dtype == torch.bfloat16)})(tuned))
+    w = louver.prune(torch.from_numpy(rng.standard_normal((128, 128), np.float32)).bfloat16(), "2:4")
+    x = torch.from_numpy(rng.standard_normal((64, 128), np.float32)).bfloat16()
+    y = torch.full((64, 128), torch.nan)
+    kernel.emulate[lambda meta: (128 // meta["TN"],)](x, louver.compress(w, "2:4"), y, N=128, K=128)
+    assert seen == [(w.shape, w.stride(), torch.bfloat16, 2, 128)]
+    assert kernel.best_config is configs[1]
+    torch.testing.assert_close(y.double(), x.double() @ w.double().T, rtol=1e-2, atol=1e-2)
