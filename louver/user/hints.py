@@ -15,10 +15,10 @@ ranges of K, and run one after the other.
 
 _COUNTS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
-_SPEED = ("launch_pdl", "arch", "ptx_options")
+_ANY = ("launch_pdl", "arch", "ptx_options", "enable_fp_fusion")
+"""Options with any value. Louver fuses a product and a sum only behind a dot, whose own rounding no target specifies."""
 
 _FIXED = {
-    "enable_fp_fusion": (True, "Louver's kernels may round a product and a sum once"),
     "launch_cooperative_grid": (False, "Louver's programs do not wait for each other"),
     "debug": (False, "Louver's kernels have no asserts"),
     "sanitize_overflow": (False, "integers of Louver's kernels wrap"),
@@ -26,7 +26,7 @@ _FIXED = {
 }
 """Options that change more than the speed: the value that is true of Louver's kernels, and why."""
 
-TRITON = (*_COUNTS, *_SPEED, *_FIXED)
+TRITON = (*_COUNTS, *_ANY, *_FIXED)
 """Triton's options for NVIDIA's GPUs, which users give with a call; None is Triton's default. All but `num_warps` are for
 Triton alone.
 """

@@ -236,7 +236,6 @@ def test_arguments_that_do_not_fit(args: Any, kwargs: Any, message: str) -> None
         ({"ir_override": "kernel.ttir"}, "ir_override is None: .*own text, got 'kernel.ttir'"),
         ({"debug": True}, "debug is False: .*no asserts, got True"),
         ({"launch_cooperative_grid": True}, "launch_cooperative_grid is False: .*wait for each other, got True"),
-        ({"enable_fp_fusion": False}, "enable_fp_fusion is True: .*round a product and a sum once, got False"),
     ],
 )
 def test_hints_that_there_are_not(given: dict[str, Any], message: str) -> None:
