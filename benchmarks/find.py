@@ -22,7 +22,7 @@ from louver.measure.record import write_record
 from louver.measure.sustained import prepare, take_turns
 from louver.user.finding import FindingKernel, Outcome
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from louver.user.source import TritonSource
 
 SHAPES = ((4096, 4096, 4096), (256, 4096, 4096), (4096, 14336, 4096))

@@ -35,7 +35,7 @@ CONFIG: ConfigDict = {
     "summary": False,
 }
 
-RETURNED = {"louver": ("louver.user.kernel.JitKernel", "louver.user.finding.FindingKernel")}
+RETURNED = {"louver": ("louver.user.jit_kernel.JitKernel", "louver.user.finding.FindingKernel")}
 """Types that calls return and that have no public name, by module."""
 
 _NAMES = re.compile(r"([a-z*]\w*(?:(?:, | or | )[\w()*]+){0,5}): (\S.*)")

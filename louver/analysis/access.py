@@ -16,7 +16,7 @@ from typing import cast
 from xdsl.dialects import arith
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from louver.analysis.affine import Elements, Tile
+from louver.analysis.affine import BlockPointer, Elements
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.masks import Bound
 from louver.ir.arith import ExtSIOp
@@ -93,7 +93,7 @@ Terms = list[tuple[Monomial, int]]
 
 
 def access(
-    pointer: Elements | Tile,
+    pointer: Elements | BlockPointer,
     shape: Sequence[int],
     bounds: Sequence[Bound],
     op: Operation,
@@ -106,7 +106,7 @@ def access(
     repeats: all elements along a dimension may be the same. gapless: matrices have no gaps, see `batch_entry`.
     Rejects offsets other than a sum of one index times one stride for each dimension, and bounds that limit no index.
     """
-    if isinstance(pointer, Tile):
+    if isinstance(pointer, BlockPointer):
         every = zip(shape, pointer.strides, pointer.first, pointer.sizes, strict=True)
         found = [Dimension(number, *each) for number, each in enumerate(every)]
         entry = batch_entry(pointer.offset, op, gapless=gapless, pitches=pointer.strides)

@@ -39,7 +39,7 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class BlockPointer:
     """A block pointer: for each dimension the tensor's size and stride and the block's first element, in elements.
 
     offset: from the argument to the tensor's first element.
@@ -65,7 +65,7 @@ class Round:
     step: Polynomial
 
 
-Pointer = Elements | Tile
+Pointer = Elements | BlockPointer
 
 _OFFSETS = (
     "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size",
@@ -357,19 +357,19 @@ class Affine:
             raise unsupported("expected pointers to elements, not to a block", user)
         return found
 
-    def _tile(self, value: SSAValue, user: Operation) -> Tile:
+    def _tile(self, value: SSAValue, user: Operation) -> BlockPointer:
         found = self.pointer(value)
-        if not isinstance(found, Tile):
+        if not isinstance(found, BlockPointer):
             raise unsupported("expected a pointer to a block", user)
         return found
 
-    def _made(self, op: tt.MakeTensorPtrOp) -> Tile:
+    def _made(self, op: tt.MakeTensorPtrOp) -> BlockPointer:
         start = self._elements(op.base, op)
         lists = ((op.shape, op.static_shape), (op.strides, op.static_strides), (op.offsets, op.static_offsets))
         sizes, strides, first = (
             tuple(self.index(entry) for entry in join_indices(values, literals)) for values, literals in lists
         )
-        return Tile(start.base, sizes, strides, first, start.offset)
+        return BlockPointer(start.base, sizes, strides, first, start.offset)
 
     def _carried(self, value: BlockArgument, loop: scf.ForOp, after: Callable[[Polynomial], Polynomial]) -> Pointer:
         """A pointer that a loop moves by a fixed amount in each iteration. after: the total distance for a move."""
@@ -392,7 +392,7 @@ class Affine:
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
             return replace(start, offset=start.offset + after(moved_on.offset))
-        assert isinstance(start, Tile) and isinstance(moved_on, Tile)
+        assert isinstance(start, BlockPointer) and isinstance(moved_on, BlockPointer)
         for step in moved_on.first:
             self._require_fixed(step, loop, end)
         first = tuple(a + after(step) for a, step in zip(start.first, moved_on.first, strict=True))

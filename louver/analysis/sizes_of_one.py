@@ -9,7 +9,7 @@ from typing import cast
 from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.affine import Affine, Tile
+from louver.analysis.affine import Affine, BlockPointer
 from louver.analysis.atoms import lanes
 from louver.analysis.integers import constant_integer, without_extension
 from louver.ir import tile as tt
@@ -67,7 +67,7 @@ def _strides(affine: Affine, op: Operation) -> list[SSAValue | None]:
         pointer = affine.pointer(op.ptr)
     except UnsupportedKernelError:
         return []
-    if isinstance(pointer, Tile):
+    if isinstance(pointer, BlockPointer):
         return []
     found: list[tuple[int, SSAValue | None]] = []
     for monomial, factor in pointer.offset:

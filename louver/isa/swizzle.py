@@ -21,7 +21,7 @@ By a 64-bit matrix descriptor (`Descriptor`), wgmma reads an operand from shared
     bits  16-29  leading offset / 16     bits 62-63  swizzle: 0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes
     bits  32-45  stride offset / 16
 
-The meaning of both offsets depends on the major dimension and the swizzle (lines and boxes as in `Tile`):
+The meaning of both offsets depends on the major dimension and the swizzle (lines and boxes as in `SwizzledTile`):
 
     major  swizzle     leading (LBO)                            stride (SBO)
     k      none        from 16 bytes of K to the next 16        from 8 rows to the next 8
@@ -91,7 +91,7 @@ class Swizzle:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class SwizzledTile:
     """A matrix tile in shared memory. Its boxes are one swizzle width wide and follow each other.
 
     major: "k": a line is a row of A or a column of B, along K; "mn": a line is one step of K. lines: number of lines.
@@ -212,7 +212,7 @@ class Descriptor:
         return self.swizzle.apply(logical)
 
 
-def describe(tile: Tile, base: int, line: int = 0, byte: int = 0) -> Descriptor:
+def describe(tile: SwizzledTile, base: int, line: int = 0, byte: int = 0) -> Descriptor:
     """The descriptor for the part of `tile` that starts at (line, byte along the line).
 
     base: the tile's shared address, a multiple of the swizzle's repeat. line: a multiple of 8. byte: a multiple of 16.

@@ -24,7 +24,7 @@ from louver.user.dense import launch_decorated
 from louver.user.device_and_stream import refuse_capture
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
-from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
+from louver.user.jit_kernel import Grid, JitKernel, computes, grid_sizes
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.snapshot import DeviceSnapshot, HostSnapshot
 from louver.user.source import KernelSource

@@ -23,7 +23,7 @@ from louver.user.device_and_stream import place, refuse_capture
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET
-from louver.user.kernel import Grid, JitKernel, grid_sizes
+from louver.user.jit_kernel import Grid, JitKernel, grid_sizes
 from louver.user.launched_calls import LaunchedCall
 from louver.user.remembered import Remembered
 from louver.user.source import Parameter

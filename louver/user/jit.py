@@ -9,7 +9,7 @@ from louver.formats.dynamo import opaque
 from louver.user.decorators import unwrap
 from louver.user.finding import FindingKernel
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from louver.user.source import TritonSource
 
 

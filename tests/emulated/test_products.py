@@ -23,7 +23,7 @@ from louver.emulator import (
 )
 from louver.isa.bulk import TensorMap
 from louver.isa.memory import Load, Store
-from louver.isa.swizzle import Swizzle, Tile, describe
+from louver.isa.swizzle import Swizzle, SwizzledTile, describe
 from louver.isa.sync import SetMaxRegisters
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address
@@ -32,8 +32,8 @@ from support.warpgroup import shared_image
 
 N = 16
 DENSE = Wgmma(N, "f16", "f16", "f32", sparse=False)
-A_TILE = Tile("k", 64, 32, Swizzle(32))
-B_TILE = Tile("k", N, 32, Swizzle(32))
+A_TILE = SwizzledTile("k", 64, 32, Swizzle(32))
+B_TILE = SwizzledTile("k", N, 32, Swizzle(32))
 A_AT, B_AT = 0, 2048
 BARRIER = 4096
 WINDOW = 1024
@@ -451,7 +451,7 @@ def _sparse(k, *, word=0x44444444, touch=None):
     d = accumulators(k)
     fragment = tuple(k.mov(0x3C003C00) for _ in range(4))
     words = k.mov(word)
-    b = k.mov(describe(Tile("k", N, 64, Swizzle(64)), WINDOW + A_AT).encode(), kind="b64")
+    b = k.mov(describe(SwizzledTile("k", N, 64, Swizzle(64)), WINDOW + A_AT).encode(), kind="b64")
     k.emit(WgmmaFence())
     k.emit(SPARSE, d, fragment, b, words, k.setp("eq", "u32", k.mov(1), 1))
     if touch == "fragment":
@@ -479,7 +479,7 @@ def test_fragments_and_metadata_stay_until_the_product_is_done(rng, order):
     setup = Setup(rng)
     setup.run(lambda k: _sparse(k, touch="later"), order)
     lines = np.frombuffer(setup.bench.arguments["a"].data[: N * 64].tobytes(), np.uint8)
-    stored = Tile("k", N, 64, Swizzle(64))
+    stored = SwizzledTile("k", N, 64, Swizzle(64))
     at = stored.offset(*np.indices((N, 64)))
     b = np.ascontiguousarray(lines[at]).view(np.float16).astype(np.float32)
     # Code 0x4 keeps elements 0 and 1 of each group of four.
@@ -500,7 +500,7 @@ def test_touching_the_fragment_before_needs_a_fence(rng, order):
         d = accumulators(k)
         fragment = tuple(k.mov(0x3C003C00) for _ in range(4))
         words = k.mov(0x44444444)
-        b = k.mov(describe(Tile("k", N, 64, Swizzle(64)), WINDOW + A_AT).encode(), kind="b64")
+        b = k.mov(describe(SwizzledTile("k", N, 64, Swizzle(64)), WINDOW + A_AT).encode(), kind="b64")
         k.emit(WgmmaFence())
         k.mov(7, into=words)
         k.mov(0x3C003C00, into=fragment[1])

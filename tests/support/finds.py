@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import louver
 from louver.user.finding import FindingKernel
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from louver.user.source import TritonSource
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from louver.emulator import Report
 from louver.formats.dtypes import element_type
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel, grid_sizes
+from louver.user.jit_kernel import JitKernel, grid_sizes
 from louver.user.reached import Read
 from louver.user.source import Parameter
 from support.compiled import read_copy

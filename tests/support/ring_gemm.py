@@ -10,7 +10,7 @@ from louver.formats.prune import prune
 from louver.isa.bulk import TensorMap
 from louver.isa.memory import Load, Store
 from louver.isa.metadata import prepack
-from louver.isa.swizzle import Swizzle, Tile, describe
+from louver.isa.swizzle import Swizzle, SwizzledTile, describe
 from louver.isa.sync import SetMaxRegisters
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address, Kernel
@@ -117,8 +117,8 @@ def _consume(k: Sketch, layout: Layout) -> None:
 
 
 def _multiply(k: Sketch, layout: Layout, ring: _Ring, group, d, word, always) -> None:
-    a_tile = Tile("k", 64, TILE_K, Swizzle(64))
-    b_tile = Tile("k", layout.tile_n, TILE_K * 2, Swizzle(128))
+    a_tile = SwizzledTile("k", 64, TILE_K, Swizzle(64))
+    b_tile = SwizzledTile("k", layout.tile_n, TILE_K * 2, Swizzle(128))
     start = k.mad_lo(ring.stage, layout.stage_bytes >> 4, k.shr(k.base(), 4))
     for selector in range(2):
         a = describe(a_tile, 0, 0, 32 * selector).encode()

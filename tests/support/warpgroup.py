@@ -13,7 +13,7 @@ import numpy as np
 
 from louver.formats.dtypes import element_type
 from louver.isa.metadata import MetadataMap, columns_per_load, prepack
-from louver.isa.swizzle import Swizzle, Tile, describe
+from louver.isa.swizzle import Swizzle, SwizzledTile, describe
 from louver.isa.wgmma import Wgmma
 
 ROWS = 64
@@ -178,17 +178,17 @@ def make_product(form: Wgmma, rng: np.random.Generator, values_of=integers, swiz
     return Product(form, values, b, codes, window, tuple(steps))
 
 
-def _placed(lines: np.ndarray, transposed: bool, span: int) -> tuple[Tile, np.ndarray]:
+def _placed(lines: np.ndarray, transposed: bool, span: int) -> tuple[SwizzledTile, np.ndarray]:
     """The tile, and its bytes, of an operand given as [M or N, K]; N-major lines are padded to whole boxes."""
     lines = lines.T if transposed else lines
     raw = np.ascontiguousarray(lines).view(np.uint8)
     swizzle = Swizzle(span)
     raw = np.pad(raw, ((0, 0), (0, -raw.shape[1] % swizzle.width)))
-    tile = Tile("mn" if transposed else "k", *raw.shape, swizzle)
+    tile = SwizzledTile("mn" if transposed else "k", *raw.shape, swizzle)
     return tile, shared_image(tile, raw)
 
 
-def shared_image(tile: Tile, matrix: np.ndarray) -> np.ndarray:
+def shared_image(tile: SwizzledTile, matrix: np.ndarray) -> np.ndarray:
     """The tile's bytes in shared memory, uint8 [bytes], from its logical bytes, uint8 [lines, line_bytes]."""
     placed = np.empty(tile.bytes, dtype=np.uint8)
     placed[tile.offset(np.arange(tile.lines)[:, None], np.arange(tile.line_bytes)[None, :])] = matrix
@@ -200,7 +200,7 @@ def contributing(layout: MetadataMap, selector: int) -> np.ndarray:
     return (layout.coordinates()[1] // layout.groups == selector).all(axis=1)
 
 
-def _at(tile: Tile, base: int, k: int, size: int) -> int:
+def _at(tile: SwizzledTile, base: int, k: int, size: int) -> int:
     """The descriptor of the part of the tile that starts at step k of K."""
     if tile.major == "k":
         return describe(tile, base, byte=k * size).encode()

@@ -266,7 +266,7 @@ def dynamic_code() -> str:
     assert detection.detect_and_apply_dynamic(values) is not None
     assert len(detection.detect_and_apply_dynamic(values) or b"") == 2
     assert detection.detect_and_apply_dynamic([1.0, 0.0, 0.0, 0.0]) is None
-    return "Run: it falls back at the first bad block, and writes a byte a block, not 2 bits. Louver's pass: `louver/library/streaming/kernel.py`."
+    return "Run: it falls back at the first bad block, and writes a byte a block, not 2 bits. Louver's pass: `louver/library/streaming/build_streaming.py`."
 
 
 def break_even_of_detection() -> str:

@@ -19,7 +19,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, Entry, access, without_moves
-from louver.analysis.affine import Affine, Elements, Tile, launch_size
+from louver.analysis.affine import Affine, BlockPointer, Elements, launch_size
 from louver.analysis.atoms import Lane, lanes
 from louver.analysis.integers import is_zero
 from louver.analysis.masks import Bound, moving, read_mask, some_bounds
@@ -230,7 +230,7 @@ class Describer:
                 (self.affine.index(first), self.affine.index(size))
                 for first, size in zip(op.offsets, sizes, strict=True)
             ]
-        elif as_tensor(op.ptr.type) is None and isinstance(tile := self.affine.pointer(op.ptr), Tile):
+        elif as_tensor(op.ptr.type) is None and isinstance(tile := self.affine.pointer(op.ptr), BlockPointer):
             pairs = list(zip(tile.first, tile.sizes, strict=True))
         else:
             pairs = []

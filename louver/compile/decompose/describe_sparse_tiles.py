@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension
-from louver.analysis.affine import Tile, launch_size
+from louver.analysis.affine import BlockPointer, launch_size
 from louver.analysis.reach import reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
@@ -79,10 +79,10 @@ def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
     return (tile - tile // tiles * tiles) * extent
 
 
-def _block(describer: Describer, op: LoadOp) -> Tile | None:
+def _block(describer: Describer, op: LoadOp) -> BlockPointer | None:
     """The block pointer of a load; None for pointers to elements."""
     pointer = None if as_tensor(op.ptr.type) is not None else describer.affine.pointer(op.ptr)
-    return pointer if isinstance(pointer, Tile) else None
+    return pointer if isinstance(pointer, BlockPointer) else None
 
 
 def _is_block(describer: Describer, op: LoadOp) -> bool:

@@ -49,7 +49,7 @@ def _one_of(name: str, value: Any, allowed: tuple[Any, ...], said: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class CtaTile:
     """Sizes of a CTA's tile: output elements along m (the rows of the left operand) and n, and K elements of a stage."""
 
     m: int = 128
@@ -229,7 +229,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
 class Schedule:
     """A warp-specialized schedule with a ring of stages that bulk copies fill. Each record describes one part of it."""
 
-    tile: Tile = Tile()
+    tile: CtaTile = CtaTile()
     roles: Roles = Roles()
     ring: Ring = Ring()
     store: Store = Store()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from louver.ir.interpret.kernel import Argument, run_kernel
+from louver.ir.interpret.run_kernel import Argument, run_kernel
 from louver.ir.interpret.values import InterpretationError
 
 __all__ = ["Argument", "InterpretationError", "run_kernel"]

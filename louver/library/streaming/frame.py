@@ -16,7 +16,7 @@ from louver.library.streaming.groups import Groups
 from louver.library.streaming.lanes import Byte, assemble
 from louver.library.streaming.place import Base, Corner, Place, Rows, Stream, ahead
 from louver.library.streaming.record import SPAN_BYTES, TILE_STEPS, Streaming
-from louver.library.streaming.turned import Tile, Turned
+from louver.library.streaming.turned import SharedTile, Turned
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Reg
 
@@ -148,7 +148,7 @@ Span = tuple[int, int]
 def _tile_bytes(record: Streaming) -> int:
     """Bytes of shared memory of a tile, for kernels that transpose tiles; else 0."""
     turns = any(access is not None and access.columns for access in (record.source, record.out))
-    return Tile.bytes(record) if turns else 0
+    return SharedTile.bytes(record) if turns else 0
 
 
 class Frame(Base):
@@ -203,7 +203,7 @@ class Frame(Base):
         if not access.columns:
             return Rows(k, record, access, base, (row, column, entry))
         steps, mine = (column, entry), (self.thread, self.rows, self.span)
-        return Turned(k, record, access, base, steps, self.shape, mine, reading, Tile(k, record))
+        return Turned(k, record, access, base, steps, self.shape, mine, reading, SharedTile(k, record))
 
     def natural(self) -> Natural:
         """The stored values and indices."""

@@ -74,22 +74,22 @@ class Launch:
 def build(record: Record) -> Kernel:
     """The kernel of a record. The emulator can run it too."""
     if isinstance(record, Windowed):
-        from louver.library.streaming.windows.kernel import build as build_windowed
+        from louver.library.streaming.windows.build_windows import build as build_windowed
 
         return build_windowed(record)
     if isinstance(record, Derived):
-        from louver.library.streaming.derived.kernel import build as build_derived
+        from louver.library.streaming.derived.build_derived import build as build_derived
 
         return build_derived(record)
     if isinstance(record, Squared):
-        from louver.library.streaming.squares.kernel import build as build_squared
+        from louver.library.streaming.squares.build_squares import build as build_squared
 
         return build_squared(record)
     if isinstance(record, ScaledRows):
         from louver.library.streaming.scaled_rows import build as build_rows
 
         return build_rows(record)
-    from louver.library.streaming.kernel import build
+    from louver.library.streaming.build_streaming import build
 
     return build(record)
 

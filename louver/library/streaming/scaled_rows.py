@@ -11,8 +11,8 @@ from louver.isa.instruction import LANES
 from louver.isa.metadata import GROUPS, WORD_BYTES, columns_per_load
 from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary
+from louver.library.streaming.build_streaming import Conversion, as_f32, divided, store
 from louver.library.streaming.frame import Frame
-from louver.library.streaming.kernel import Conversion, as_f32, divided, store
 from louver.library.streaming.lanes import assemble
 from louver.library.streaming.place import Corner, Place, Stream
 from louver.library.streaming.record import ScaledRows

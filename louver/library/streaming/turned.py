@@ -32,7 +32,7 @@ def _mark(row: int) -> int:
 
 
 @dataclass(slots=True)
-class Tile:
+class SharedTile:
     """A tile in shared memory, with access to its spans and columns."""
 
     k: KernelBuilder
@@ -140,7 +140,7 @@ class Turned:
     shape: tuple[Reg, Reg]
     mine: tuple[Reg, Sequence[Reg], Reg]
     reading: bool
-    tile: Tile
+    tile: SharedTile
 
     def begin(self, corner: Corner) -> None:
         if self.reading:

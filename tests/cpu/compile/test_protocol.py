@@ -14,7 +14,7 @@ from louver.compile.check.check import check_protocol
 from louver.compile.check.events import ProtocolError
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
-from louver.compile.lower.products.kernel import lower
+from louver.compile.lower.products.lower_product import lower
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.builder import build_tile_ir

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from louver.isa import swizzle as swizzle_room
-from louver.isa.swizzle import Descriptor, Swizzle, Tile, describe
+from louver.isa.swizzle import Descriptor, Swizzle, SwizzledTile, describe
 
 SPANS = (0, 32, 64, 128)
 
@@ -36,7 +36,7 @@ def test_the_drawing_of_the_128_byte_swizzle_is_true():
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("major", ["k", "mn"])
 def test_a_tile_holds_each_byte_once(major, span):
-    tile = Tile(major, 24, 256, Swizzle(span))
+    tile = SwizzledTile(major, 24, 256, Swizzle(span))
     offsets = tile.offset(np.arange(24)[:, None], np.arange(256)[None, :])
     assert tile.bytes == 24 * 256 and np.array_equal(np.sort(offsets.reshape(-1)), np.arange(tile.bytes))
 
@@ -46,7 +46,7 @@ def test_a_tile_holds_each_byte_once(major, span):
 def test_descriptors_find_what_the_tile_placed(major, span):
     """Along K in every step, and from every group of rows or every span of M or N."""
     swizzle = Swizzle(span)
-    tile, base = Tile(major, 64, 256, swizzle), 4096
+    tile, base = SwizzledTile(major, 64, 256, swizzle), 4096
     step_bytes = 32 if span == 32 else 64
     for line in (0, 8, 32):
         for byte in range(0, 256, step_bytes if major == "k" else swizzle.width):
@@ -80,21 +80,21 @@ def test_adding_to_the_code_moves_the_start():
     ("make", "message"),
     [
         (lambda: Swizzle(16), r"spans 0 \(none\), 32, 64 or 128 bytes, got 16"),
-        (lambda: Tile("n", 8, 128, Swizzle(0)), "got 'n'"),
-        (lambda: Tile("k", 12, 128, Swizzle(0)), "multiple of 8 lines, got 12"),
-        (lambda: Tile("k", 0, 128, Swizzle(0)), "multiple of 8 lines, got 0"),
-        (lambda: Tile("k", 8, 96, Swizzle(64)), "whole boxes of 64 bytes, got 96"),
+        (lambda: SwizzledTile("n", 8, 128, Swizzle(0)), "got 'n'"),
+        (lambda: SwizzledTile("k", 12, 128, Swizzle(0)), "multiple of 8 lines, got 12"),
+        (lambda: SwizzledTile("k", 0, 128, Swizzle(0)), "multiple of 8 lines, got 0"),
+        (lambda: SwizzledTile("k", 8, 96, Swizzle(64)), "whole boxes of 64 bytes, got 96"),
         (lambda: Descriptor(8, 0, 0, Swizzle(0)), "start is a multiple of 16 bytes up to 262128, got 8"),
         (lambda: Descriptor(0, 1 << 18, 0, Swizzle(0)), "leading is a multiple of 16"),
         (lambda: Descriptor(0, 0, -16, Swizzle(0)), "stride is a multiple of 16"),
         (lambda: Descriptor.decode(1 << 64), "has 64 bits"),
         (lambda: Descriptor.decode(1 << 49), "base offset must be 0, got 1"),
         (lambda: Descriptor.decode(1 << 46), "unused bits are 0"),
-        (lambda: describe(Tile("k", 8, 128, Swizzle(128)), 512), "multiple of 1024 bytes, got 0x200"),
-        (lambda: describe(Tile("k", 8, 128, Swizzle(0)), 0, line=4), "multiple of 8 below 8, got 4"),
-        (lambda: describe(Tile("k", 8, 128, Swizzle(0)), 0, line=8), "multiple of 8 below 8, got 8"),
-        (lambda: describe(Tile("k", 8, 128, Swizzle(0)), 0, byte=8), "multiple of 16 below 128, got 8"),
-        (lambda: describe(Tile("k", 8, 128, Swizzle(0)), 0, byte=128), "multiple of 16 below 128, got 128"),
+        (lambda: describe(SwizzledTile("k", 8, 128, Swizzle(128)), 512), "multiple of 1024 bytes, got 0x200"),
+        (lambda: describe(SwizzledTile("k", 8, 128, Swizzle(0)), 0, line=4), "multiple of 8 below 8, got 4"),
+        (lambda: describe(SwizzledTile("k", 8, 128, Swizzle(0)), 0, line=8), "multiple of 8 below 8, got 8"),
+        (lambda: describe(SwizzledTile("k", 8, 128, Swizzle(0)), 0, byte=8), "multiple of 16 below 128, got 8"),
+        (lambda: describe(SwizzledTile("k", 8, 128, Swizzle(0)), 0, byte=128), "multiple of 16 below 128, got 128"),
         (lambda: Descriptor(96, 16, 1024, Swizzle(128)).chunks("k", 8, 64), "got a start 96 bytes into it"),
         (lambda: Descriptor(32, 16, 1024, Swizzle(128)).chunks("mn", 8, 128), "got a start 32 bytes into it"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from louver.formats.dtypes import element_type
 from louver.isa.product_meaning import read_tf32
-from louver.isa.swizzle import Swizzle, Tile, describe
+from louver.isa.swizzle import Swizzle, SwizzledTile, describe
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, Wgmma
 from support.warpgroup import integers, make_product, normals, shared_image, starting, tiny_operand
 
@@ -68,7 +68,7 @@ def test_random_data_rounds_to_the_accumulator(a, b, d, rng):
 def single(form: Wgmma, rng: np.random.Generator, values, b, codes=None, d=None):
     """One product of the given stored values [64, k_stored] and B [k, n], A from registers and B unswizzled."""
     raw = np.ascontiguousarray(b.T).view(np.uint8)
-    tile = Tile("k", *raw.shape, Swizzle(0))
+    tile = SwizzledTile("k", *raw.shape, Swizzle(0))
     a = form.a_fragment.gather(np.ascontiguousarray(values).view(element_type(form.a).bits_dtype))
     meta = None
     if form.sparse:

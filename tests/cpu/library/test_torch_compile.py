@@ -17,7 +17,7 @@ import louver
 from louver.formats import dynamo
 from louver.formats.tensor import SparseTensor
 from louver.user.autotuned import AutotunedKernel
-from louver.user.kernel import JitKernel, Runner
+from louver.user.jit_kernel import JitKernel, Runner
 from support.jit import kept_kernel
 from support.triton.cases import CASES
 

@@ -20,7 +20,7 @@ from louver.runtime.cache import KernelCache
 from louver.user import units
 from louver.user.compiled import Wanted, build_record
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.jit import KeptSource, kept_kernel, kept_source, tile_source
 from support.triton.cases import CASES

@@ -11,7 +11,7 @@ import pytest
 
 import louver
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.jit import KeptSource, kept_source
 from support.triton.cases import CASES

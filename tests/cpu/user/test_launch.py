@@ -22,7 +22,7 @@ from louver.library.rows import Held
 from louver.user import launch
 from louver.user.compiled import Wanted
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from louver.user.reached import Read
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
 from support.jit import KeptSource, kept_kernel, kept_source

@@ -10,7 +10,7 @@ import pytest
 from louver.formats.dtypes import element_type
 from louver.runtime.arrays import ArrayView, Kind
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.jit import tile_source
 from support.triton.tile_cases import TILE_CASES

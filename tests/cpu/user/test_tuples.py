@@ -12,7 +12,7 @@ import pytest
 import louver
 from louver.compile.signature import parameter_name
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
 from support.triton.tuples import LARGE, Sizes, tuple_source
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from louver.compile.lower.products.kernel import _RULES
+from louver.compile.lower.products.lower_product import _RULES
 from louver.compile.lower.products.state import Lowering
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule

@@ -9,7 +9,7 @@ import louver
 from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 
 TEXT = """module {

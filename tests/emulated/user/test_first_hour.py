@@ -11,7 +11,7 @@ import pytest
 
 import louver
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 
 M, N, K = 128, 64, 192

@@ -12,7 +12,7 @@ import pytest
 
 import louver
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import arguments, grid_of, kept_kernel, kept_source, output, result, tile_source
 from support.triton import has_block_pointers, require_block_pointers
 from support.triton.cases import CASES

@@ -18,7 +18,7 @@ from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.dot_loops import DotLoop
 from support.emulate_tiles import emulate_tiles
 from support.jit import tile_source

@@ -8,7 +8,7 @@ import pytest
 import louver
 from louver.formats.dtypes import element_type
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 
 TEXT = """tt.func public @k(%d: !tt.ptr<f32>, %a: !tt.ptr<T> {{louver.sparse.{mark} = 1 : i32}}, %b: !tt.ptr<T>, %M: i32, %N: i32, %K: i32) {{

@@ -251,7 +251,7 @@ def test_programs_that_wait_for_others_are_a_reason(name: str, waits: bool) -> N
 def test_parts_of_a_row_are_read_in_whole_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel whose stride of columns is given would read one group at a time: the launch computes addresses with a stride of 1."""
     from louver.measure.forms import Sizes, bind
-    from louver.user import kernel as user_kernel
+    from louver.user import jit_kernel as user_kernel
     from support.triton.public.parts import FORMS
 
     made: list[tuple[str, ...]] = []

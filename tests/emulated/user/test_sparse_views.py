@@ -20,7 +20,7 @@ from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.user.emulated import EmulatedMemory
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 from support.sizes import sizes
 

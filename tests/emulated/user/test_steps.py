@@ -10,7 +10,7 @@ import pytest
 import louver
 from louver.library.numerics import compare
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result
 from support.triton.products import compiled, given
 

@@ -16,7 +16,7 @@ from louver.runtime.arrays import view
 from louver.runtime.memory import DeviceArray
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.device_products import guarded, to_numpy, to_torch
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result, tile_source
 from support.threads import in_threads

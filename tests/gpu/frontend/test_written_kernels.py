@@ -8,7 +8,7 @@ import pytest
 
 import louver
 from louver.measure.forms import Call, bind
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.device_products import to_numpy, to_torch
 from support.triton import require_block_pointers
 from support.triton.results import check

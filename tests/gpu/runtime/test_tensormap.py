@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from louver.isa.bulk import TensorMap
-from louver.isa.swizzle import Swizzle, Tile
+from louver.isa.swizzle import Swizzle, SwizzledTile
 from louver.runtime.driver import DriverError
 from louver.runtime.memory import DeviceArray, DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
@@ -48,7 +48,7 @@ def expected(data: np.ndarray, tensor_map: TensorMap, c0: int, c1: int) -> np.nd
     raw = box.view(np.uint8).reshape(lines, -1)
     if not tensor_map.swizzle:
         return raw.reshape(-1)
-    return shared_image(Tile("k", lines, raw.shape[1], Swizzle(tensor_map.swizzle)), raw)
+    return shared_image(SwizzledTile("k", lines, raw.shape[1], Swizzle(tensor_map.swizzle)), raw)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])

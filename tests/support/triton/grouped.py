@@ -13,7 +13,7 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.library.numerics import compare
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 from support.triton.cases import SIZES, Case, kept
 

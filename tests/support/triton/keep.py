@@ -14,7 +14,7 @@ import triton
 import louver
 from louver.frontend.triton import triton_to_ttir
 from louver.measure.forms import bind
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.triton import has_block_pointers, tile_cases
 from support.triton.cases import BASE, BATCHES, CASES, KEPT, Case
 from support.triton.grouped import GROUPED

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import louver
 from louver.formats.dtypes import element_type
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 from support.triton.cases import SIZES, TILE, Case, kept
 from support.triton.tile_runs import Expected

@@ -9,7 +9,7 @@ import numpy as np
 
 from louver.measure.forms import Call, Sizes
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.jit_kernel import JitKernel
 from support.jit import KeptSource
 from support.triton.written_batch_cases import BATCHES
 from support.triton.written_cases import KEPT, LARGE, SMALL, TILES, WRITTEN, Written

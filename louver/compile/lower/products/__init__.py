@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from louver.compile.lower.products.kernel import lower
+from louver.compile.lower.products.lower_product import lower
 
 __all__ = ["lower"]

@@ -9,7 +9,7 @@ from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType
 from louver.isa.bulk import SwizzleBytes
-from louver.isa.swizzle import START_MAX, Swizzle, Tile, describe
+from louver.isa.swizzle import START_MAX, Swizzle, SwizzledTile, describe
 from louver.isa.wgmma import WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 
@@ -61,23 +61,23 @@ def has_entries(low: Lowering, operand: str) -> bool:
     return len(_map(low, operand).box) == 3
 
 
-def values_tile(low: Lowering) -> Tile:
+def values_tile(low: Lowering) -> SwizzledTile:
     """A box of the stored values of a stage: K-major rows of one swizzle span."""
     kind = _map(low, "a")
-    return Tile("k", low.tile[0], kind.span, Swizzle(kind.span))
+    return SwizzledTile("k", low.tile[0], kind.span, Swizzle(kind.span))
 
 
-def dense_tile(low: Lowering, *, transposed: bool) -> Tile:
+def dense_tile(low: Lowering, *, transposed: bool) -> SwizzledTile:
     """The dense operand of a stage: boxes of one swizzle span, or gathered rows in the same layout."""
     span = _map(low, "b").span if low.gathers is None else cast("SwizzleBytes", low.gathers.swizzle.value.data)
     size = element_type(low.kernel.unit.b).bytes
     _, tile_n, tile_k = low.tile
     if transposed:
-        return Tile("mn", tile_k, tile_n * size, Swizzle(span))
-    return Tile("k", tile_n, tile_k * size, Swizzle(span))
+        return SwizzledTile("mn", tile_k, tile_n * size, Swizzle(span))
+    return SwizzledTile("k", tile_n, tile_k * size, Swizzle(span))
 
 
-def own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
+def own_rows(low: Lowering, dense: SwizzledTile) -> tuple[Reg, int] | None:
     """The number of the list for the warpgroup's rows of the dense operand, and the bytes of a list's rows; None for
     one list.
     """
@@ -85,7 +85,7 @@ def own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
     return None if lists == 1 else (low.k.div(low.warpgroup, low.warpgroups // lists), dense.bytes)
 
 
-def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: tuple[Reg, int] | None) -> Reg:
+def _descriptor(low: Lowering, ring_name: str, tile: SwizzledTile, offset: int, share: tuple[Reg, int] | None) -> Reg:
     """A matrix descriptor: constant fields, and the start address in the current stage, in units of 16 bytes.
 
     share: the number of the warpgroup's part of the stage, and bytes of a part; None if all warpgroups read the same

@@ -29,7 +29,7 @@ from louver.ir.tile.staging import tile_of
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
 from louver.isa.mma_fragments import COLUMNS
-from louver.isa.swizzle import Major, Tile, describe
+from louver.isa.swizzle import Major, SwizzledTile, describe
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 
@@ -47,7 +47,7 @@ class _Matrix:
     low, high: halves of the descriptor of its first line. The low half differs between warpgroups.
     """
 
-    tile: Tile
+    tile: SwizzledTile
     low: Reg
     high: Reg
 
@@ -336,7 +336,7 @@ def _part(low: Lowering, matrix: _Matrix, row: int, k: int, size: int) -> Reg:
     return matrix.at(low, line, byte)
 
 
-def _swizzled(tile: SharedLayout, k_dimension: int) -> Tile:
+def _swizzled(tile: SharedLayout, k_dimension: int) -> SwizzledTile:
     """The tile in the form that descriptors need."""
     major: Major = "k" if tile.fast == k_dimension else "mn"
-    return Tile(major, tile.rows, tile.row_bytes, tile.swizzle)
+    return SwizzledTile(major, tile.rows, tile.row_bytes, tile.swizzle)

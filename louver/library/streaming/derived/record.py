@@ -51,7 +51,7 @@ class Derived:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of the parameters of 32 bits, see `louver.library.streaming.derived.kernel`."""
+        """Names of the parameters of 32 bits, see `louver.library.streaming.derived.build_derived`."""
         own = {
             "round": (),
             "list": ("k", "lists", "windows", "list_bytes"),
