@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.compile.needs import Fits
 from louver.compile.plan.schedule import Schedule
 from louver.isa.targets import SM_90A, Target
 from louver.library.compiled import BuiltKernel, Launch, from_json, loaded_keys
@@ -206,11 +207,11 @@ class Compiler:
     sm_count: int = SM_COUNT
 
     def kernel(
-        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
         call = self.call if kind is None else replace(self.call, kind=kind)
         asked = self.source, self.hints, call, variant, SM_90A.name, self.grid, self.sm_count
-        wanted = Wanted.of(*asked, schedule=schedule)
+        wanted = Wanted.of(*asked, schedule=schedule, fits=fits)
         record = record_of(wanted)
         return BuiltKernel((wanted, record), from_json(Launch, record.launch))
 
