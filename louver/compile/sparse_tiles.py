@@ -109,18 +109,22 @@ def _describe(state: KernelState) -> None:
 
 
 def _compute_addresses(state: KernelState) -> Refusal | None:
-    """Chooses the sparse arguments whose tiles are addressed at run time: those without which the others cannot be described."""
-    described = state.refusals[-1]
+    """Chooses the sparse arguments whose tiles are addressed at run time: those that cannot be described, as refusals name them.
+
+    Another refusal may stand behind the first one. If none names an argument, it is all of them.
+    """
+    described = refusal = state.refusals[-1]
     sparse = frozenset(marked_sparse(state.kernel))
     if state.options.computed is not None or state.options.gaps or not sparse:
         return described
-
-    def is_needed(name: str) -> bool:
-        without = replace(state, computed=sparse - {name}, watch=NOWHERE)
-        return isinstance(attempt(DECOMPOSE, without), Refusal)
-
-    needed = frozenset(name for name in sparse if len(sparse) == 1 or is_needed(name))
-    state.computed, state.undescribed = needed or sparse, str(described)
+    computed = frozenset[str]()
+    while named := refusal.arguments & (sparse - computed):
+        computed |= named
+        found = None if computed == sparse else attempt(DECOMPOSE, replace(state, computed=computed, watch=NOWHERE))
+        if not isinstance(found, Refusal):
+            break
+        refusal = found
+    state.computed, state.undescribed = computed or sparse, str(described)
     return None
 
 
