@@ -42,7 +42,7 @@ from louver.user.compiled import UncleanKernelError, Variant, Wanted, assembled,
 from louver.user.dense import for_triton
 from louver.user.hints import REGISTER_TILES, Hints
 from louver.user.retile import SM_COUNT
-from louver.user.source import TritonSource
+from louver.user.source import ReadOnce, TritonSource
 
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
 """num_warps and num_stages of the dense kernel. The fastest pair counts."""
@@ -199,7 +199,7 @@ def without_folder(text: str) -> str:
 class Compiler:
     """Compiles a call's kernels into the cache on disk, for the measuring device."""
 
-    source: TritonSource
+    source: ReadOnce
     hints: Hints
     call: BoundCall
     grid: tuple[int, ...]
@@ -225,7 +225,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    compiler = Compiler(source, Hints.of(hints), bound, call.grid, SM_90A)
+    compiler = Compiler(ReadOnce(source), Hints.of(hints), bound, call.grid, SM_90A)
     return choose(source.name, compiler.hints, bound, call.grid, compiler).kernel.kernel
 
 

@@ -25,7 +25,7 @@ from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.retile import SM_COUNT, is_decided
-from louver.user.source import KernelSource
+from louver.user.source import KernelSource, ReadOnce
 
 if TYPE_CHECKING:
     from louver.compile.compiled import CompiledKernel
@@ -125,8 +125,10 @@ class JitKernel:
     def _emulated(self, call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
         from louver.user.emulated import emulate
 
+        source = ReadOnce(self._source)
+
         def compiled(kind: Kind, variant: Variant, fits: Fits, schedule: Schedule | None) -> CompiledKernel:
-            asked = self._source, hints, replace(call, kind=kind), variant, TARGET, sizes
+            asked = source, hints, replace(call, kind=kind), variant, TARGET, sizes
             return self._compile(Wanted.of(*asked, schedule=schedule, fits=fits))
 
         return emulate(self._source.name, hints, compiled, call, sizes)

@@ -29,7 +29,7 @@ from louver.user.compiled import Variant, Wanted, find, loaded, needs_of, target
 from louver.user.device_and_stream import refuse_capture
 from louver.user.gated_pairs import is_made, operand
 from louver.user.hints import Hints
-from louver.user.source import KernelSource
+from louver.user.source import ReadOnce, TileSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,21 @@ class Ready:
     page: Page | None = None
 
 
-def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
+def ready(source: TileSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
     """The call on device `ordinal`, compiled, loaded and uploaded the first time. Warns if the arrays prevent a faster
     kernel. Raises ValueError for sizes, arrays or grid that do not match. Raises UnsupportedKernelError if the kernel
     cannot be compiled, RuntimeError if a capture of `stream` forbids work.
     """
     with device_context(ordinal):
         place = machine(target_of(ordinal)), device(ordinal).sm_count
-        return DeviceMemory(source, hints, call, grid, ordinal, stream, *place).ready()
+        return DeviceMemory(ReadOnce(source), hints, call, grid, ordinal, stream, *place).ready()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """A device's memory for a call. Missing parts are compiled, loaded and uploaded, but not during a capture."""
 
-    source: KernelSource
+    source: ReadOnce
     hints: Hints
     call: Call
     grid: Sequence[int]
