@@ -78,7 +78,10 @@ class KernelState(State):
     made: CompiledProduct | CompiledTiles = field(init=False)
 
     def ask(self, needs: Needs) -> Needs:
-        """What the kernel needs, if the call at hand fits. Raises UnfitError if not. Later passes keep no reference to the call."""
+        """ask-call: asks whether the call at hand fits what the kernel needs, before the kernel is lowered.
+
+        Raises UnfitError if not. Later passes keep no reference to the call.
+        """
         fits, self.fits = self.fits, fits_any
         try:
             fits(needs)

@@ -136,7 +136,6 @@ DESCRIBED: First[KernelState] = First(
 
 
 def _ask_tiles(state: KernelState) -> Needs:
-    """ask-call: asks whether the call at hand fits what the kernel needs, before the kernel is lowered."""
     state.conditions = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
     return state.ask(Needs.of(state.conditions, state.parameters))
 
