@@ -10,12 +10,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile.compiled import CompiledProduct, CompiledTiles, TileOptions
 from louver.compile.lower.tiles.state import Rooms
-from louver.compile.passes import State
+from louver.compile.needs import Fits, Needs, fits_any
+from louver.compile.passes import State, UnfitError
 from louver.compile.plan.register_tiles import MOST_SLOTS
 from louver.compile.plan.schedule import Schedule
 from louver.compile.read_signature import Group
 from louver.compile.signature import ArgumentParameter, BoxParameter
-from louver.ir.conditions import DenseView, SparseView
+from louver.ir.conditions import Conditions, DenseView, SparseView
 from louver.ir.product import ProductNest
 from louver.ir.tile.multiples import has_known_addresses
 from louver.isa.async_copy import CopyBytes
@@ -28,6 +29,7 @@ class KernelState(State):
 
     choose: chooses the schedule of a product.
     options: options of register tiles.
+    fits: asks whether the call at hand fits the kernel, once.
     nest: what a product computes.
     schedule: the way in which it does.
     warps: warps of a CTA; 0 until `choose-warps` runs.
@@ -39,6 +41,7 @@ class KernelState(State):
     arguments: the origin of each argument.
     parameters: parameters of the launch.
     views, dense_views: views of sparse and of dense tensors that the launch checks.
+    conditions: of register tiles, all that the launch checks, views too.
     dense: why dots of sparse tiles are dense products.
     decomposed: the kernel without sparse types.
     maps: tensor maps that box copies need.
@@ -51,6 +54,7 @@ class KernelState(State):
     target: Target
     choose: Callable[[ProductNest], Schedule] | None = None
     options: TileOptions = field(default_factory=TileOptions)
+    fits: Fits = field(default=fits_any, repr=False)
     nest: ProductNest = field(init=False)
     schedule: Schedule = field(init=False)
     warps: int = 0
@@ -63,6 +67,7 @@ class KernelState(State):
     parameters: tuple[ArgumentParameter, ...] = ()
     views: tuple[SparseView, ...] = ()
     dense_views: tuple[DenseView, ...] = ()
+    conditions: Conditions = field(init=False)
     dense: tuple[str, ...] = ()
     decomposed: ModuleOp = field(init=False)
     maps: tuple[BoxParameter, ...] = ()
@@ -71,6 +76,18 @@ class KernelState(State):
     ring_rooms: tuple[int, ...] = ()
     rooms: Rooms = field(init=False)
     made: CompiledProduct | CompiledTiles = field(init=False)
+
+    def ask(self, needs: Needs) -> Needs:
+        """ask-call: asks whether the call at hand fits what the kernel needs, before the kernel is lowered.
+
+        Raises UnfitError if not. Later passes keep no reference to the call.
+        """
+        fits, self.fits = self.fits, fits_any
+        try:
+            fits(needs)
+        except Exception as error:
+            raise UnfitError(error) from error
+        return needs
 
     @property
     def wide(self) -> bool:

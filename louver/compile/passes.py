@@ -46,6 +46,17 @@ class State:
         return kernels[0]
 
 
+class UnfitError(Exception):
+    """A call does not fit the kernel that is compiled for it. error: as the call raises it.
+
+    It is neither a refusal of the kernel nor a defect: passes let it through.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 S = TypeVar("S", bound=State)
 Seen = TypeVar("Seen", bound=State, contravariant=True)
 
@@ -115,7 +126,7 @@ def attempt(steps: Step[S], state: S) -> S | Refusal:
     long as to run a pass.
 
     Raises DefectError if a pass fails otherwise or leaves an invalid module, and errors of Triton and of the machine as they
-    are.
+    are, and UnfitError where the call at hand does not fit the kernel.
     """
     if isinstance(steps, First):
         return _first(steps, state)
@@ -168,7 +179,7 @@ def _defects(state: State, name: str) -> Generator[None]:
     """Raises DefectError in place of an error that is no rule's."""
     try:
         yield
-    except (RuleError, DefectError):
+    except (RuleError, DefectError, UnfitError):
         raise
     except Exception as error:
         if is_foreign(error):

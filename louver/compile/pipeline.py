@@ -17,34 +17,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.analysis.sizes_of_one import Ones
-from louver.compile.canonical.canonicalize import (
-    BRANCH_ON_TENSORS,
-    CANONICAL,
-    COUNT_LOOPS,
-    DROP_ASSUMPTIONS,
-    DROP_CHOICES,
-    JOIN_ARMS,
-    JOIN_EQUAL_INTEGERS,
-    MAKE_HOST_DESCRIPTORS,
-    NEST_LOOPS,
-    PROPAGATE_SPARSITY,
-    TURN_ACROSS,
-)
-from louver.compile.canonical.fold_sums import fold_sums
+from louver.compile.canonical.canonicalize import CANONICAL
 from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.propagate_sparsity import marked_sparse
-from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.check.check import check_protocol
 from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles, TileOptions
-from louver.compile.condition_attributes import conditions
-from louver.compile.decompose.address_sparse_tiles import address_sparse_tiles
-from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
-from louver.compile.decompose.dense_views import read_dense_views
-from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
 from louver.compile.decompose.expand_blocks import expand_blocks
-from louver.compile.decompose.mask_behind_loads import mask_behind_loads
-from louver.compile.decompose.multiply_kept import multiply_kept
-from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import NOWHERE, Dump, Watch
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
@@ -53,7 +31,8 @@ from louver.compile.lower.products import lower
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.rotate import rotate_loops
 from louver.compile.lower.tiles.shared_memory import shared_peak
-from louver.compile.passes import COPY, First, Pass, State, Step, Way, attempt, names, on_module, run_passes
+from louver.compile.needs import Fits, Needs, fits_any
+from louver.compile.passes import COPY, First, Pass, State, Step, UnfitError, Way, attempt, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
 from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.live_sums import most_sums
@@ -69,14 +48,14 @@ from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas_of
 from louver.compile.plan.schedule import Schedule
-from louver.compile.read_signature import Group, argument_groups, read_parameters, read_signature
+from louver.compile.read_signature import read_signature
 from louver.compile.rewrite.join_remainders import join_remainders
-from louver.compile.signature import Part, Signature, with_tails
+from louver.compile.signature import Signature, with_tails
+from louver.compile.sparse_tiles import ASK_TILES, DESCRIBED
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
-from louver.ir.tile import PointerType, element_name
 from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_matrices, mark_multiples
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
@@ -94,6 +73,10 @@ def _choose_schedule(state: KernelState) -> object:
     assert state.choose is not None
     state.schedule = state.choose(state.nest)
     return state.schedule
+
+
+def _ask_product(state: KernelState) -> Needs:
+    return state.ask(Needs.of(state.nest, ()))
 
 
 def _generate(state: KernelState) -> None:
@@ -115,48 +98,6 @@ def _lower(state: KernelState) -> object:
         read_signature(state.module),
     )
     return state.made.ptx
-
-
-def _read_arguments(state: KernelState) -> object:
-    """read-arguments: records the arguments as the user passes them."""
-    state.arguments = argument_groups(state.kernel)
-    return state.arguments
-
-
-def _read_parameters(state: KernelState) -> object:
-    """read-parameters: records the parameters of a launch, and the sizes and strides that the kernel uses."""
-    state.parameters = tuple(read_parameters(state.kernel, state.arguments))
-    state.views, state.dense_views = read_views(state.kernel), read_dense_views(state.kernel)
-    return state.parameters, state.views, state.dense_views
-
-
-def _mask_behind_loads(state: KernelState) -> None:
-    described = marked_sparse(state.kernel).keys() - state.computed
-    mask_behind_loads(state.kernel, [each for each, name in state.kernel.argument_names.items() if name in described])
-
-
-def _address_sparse_tiles(state: KernelState) -> None:
-    found_at, groups = address_sparse_tiles(state.kernel, state.computed), iter(state.arguments)
-    state.pieces = found_at.pieces
-    found: list[Group] = []
-    for argument, name in state.kernel.argument_names.items():
-        part: Part = "address" if isinstance(argument.type, PointerType) else "value"
-        found.append((name, part, None) if name in found_at.added else next(groups))
-    state.arguments = found
-
-
-def _decompose(state: KernelState) -> None:
-    state.module = decompose_sparse_tensors(state.module, whole_rows=not state.options.gaps)
-
-
-def _multiply_kept(state: KernelState) -> None:
-    multiplied = multiply_kept(state.kernel)
-    state.dense = (*multiplied.dense, *state.read_by_groups)
-    layouts = [multiplied.layouts.get(argument) for argument in state.kernel.body.block.args]
-    state.parameters = tuple(
-        each if layout is None else replace(each, element=element_name(layout))
-        for each, layout in zip(state.parameters, layouts, strict=True)
-    )
 
 
 def _expand_blocks(state: KernelState) -> None:
@@ -261,7 +202,7 @@ def _lower_tiles(state: KernelState) -> object:
         lowered,
         print_module(lowered),
         Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared),
-        replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views),
+        state.conditions,
         state.dense,
         state.told_addresses,
         options,
@@ -277,6 +218,7 @@ READ = (COPY, *CANONICAL)
 GENERATE: tuple[Pass[KernelState], ...] = (
     Pass("read-nest", _read_nest),
     Pass("choose-schedule", _choose_schedule),
+    Pass("ask-call", _ask_product),
     Pass("generate-schedule", _generate),
     Pass("assign-shared-memory", lambda state: assign_shared_memory(state.module, state.target)),
     Pass("check-protocol", lambda state: check_protocol(state.module)),
@@ -289,30 +231,6 @@ PRODUCT: tuple[Step[KernelState], ...] = (READ, GENERATE)
 
 WRITTEN: tuple[Step[KernelState], ...] = ((COPY,), GENERATE)
 """Passes of a product of the library. Its tile IR is canonical as `build_tile_ir` writes it."""
-
-DECOMPOSE: tuple[Pass[KernelState], ...] = (
-    COPY,
-    COUNT_LOOPS,
-    JOIN_ARMS,
-    NEST_LOOPS,
-    on_module(shape_loads),
-    on_module(fold_sums),
-    DROP_CHOICES,
-    Pass("mask-behind-loads", _mask_behind_loads),
-    BRANCH_ON_TENSORS,
-    PROPAGATE_SPARSITY,
-    DROP_ASSUMPTIONS,
-    JOIN_EQUAL_INTEGERS,
-    Pass("read-arguments", _read_arguments),
-    MAKE_HOST_DESCRIPTORS,
-    Pass("address-sparse-tiles", _address_sparse_tiles),
-    TURN_ACROSS,
-    on_module(describe_sparse_tiles),
-    Pass("read-parameters", _read_parameters),
-    Pass("decompose-sparse-tensors", _decompose),
-    Pass("multiply-kept", _multiply_kept),
-)
-"""Passes that lower to tile IR without sparse types."""
 
 CHOOSE_WARPS: Pass[KernelState] = Pass("choose-warps", _choose_warps)
 
@@ -346,26 +264,6 @@ FEED: tuple[Pass[KernelState], ...] = (
 """Passes that bring operands to dots."""
 
 
-def _describe(state: KernelState) -> None:
-    state.computed = state.options.computed or frozenset()
-
-
-def _compute_addresses(state: KernelState) -> Refusal | None:
-    """Chooses the sparse arguments whose tiles are addressed at run time: those without which the others cannot be described."""
-    described = state.refusals[-1]
-    sparse = frozenset(marked_sparse(state.kernel))
-    if state.options.computed is not None or state.options.gaps or not sparse:
-        return described
-
-    def is_needed(name: str) -> bool:
-        without = replace(state, computed=sparse - {name}, watch=NOWHERE)
-        return isinstance(attempt(DECOMPOSE, without), Refusal)
-
-    needed = frozenset(name for name in sparse if len(sparse) == 1 or is_needed(name))
-    state.computed, state.undescribed = needed or sparse, str(described)
-    return None
-
-
 def _ring(slots: int) -> Way[KernelState]:
     def begin(state: KernelState) -> None:
         state.ringless, state.slots = state.module, slots
@@ -395,8 +293,8 @@ FIT: tuple[Step[KernelState], ...] = (
 """Passes that lower to PTX for a number of warps."""
 
 TILES: tuple[Step[KernelState], ...] = (
-    # A tile that is not described may be addressed at run time, so that this way's refusal is the obstacle.
-    First((Way(DECOMPOSE, _describe, "Its tiles are not described because"), Way(DECOMPOSE, _compute_addresses))),
+    DESCRIBED,
+    ASK_TILES,
     DESCRIBE,
     *FIT,
 )
@@ -518,6 +416,7 @@ class Choice:
     matrices: sparse tensors of two dimensions that are sparse along the first one. Others may be batches.
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
     computed: whether register tiles address all sparse tiles at run time.
+    fits: raises an error if the call at hand does not fit what the kernel needs.
     line: the user's line at "file:line:column", or None.
     """
 
@@ -530,6 +429,7 @@ class Choice:
     matrices: tuple[str, ...] = ()
     refused: str | None = None
     computed: bool = False
+    fits: Fits = fits_any
     line: Callable[[str], str | None] = lambda place: None
 
 
@@ -541,7 +441,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
     arguments, because they follow any address. The last way is a product of matrices of one column, whose pitches are 1.
 
     Raises UnsupportedKernelError, with the operation and its source line, or ValueError, if both families reject the
-    kernel.
+    kernel, and the error of `choice.fits` before a kernel is lowered that the call does not fit.
     """
     with_every_one = functools.cache(lambda: readings.read(readings.ones))
 
@@ -581,8 +481,11 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
         ways.append(Way(TILES, addressed, None))
     if readings.ones and choice.refused is None:
         ways.append(Way(PRODUCT, functools.partial(sized, pitches=True), None))
-    state = KernelState(ModuleOp([]), target(choice.target), choice.schedule, choice.options)
-    found = attempt((Pass("read-kernel", read), First(ways)), state)
+    state = KernelState(ModuleOp([]), target(choice.target), choice.schedule, choice.options, choice.fits)
+    try:
+        found = attempt((Pass("read-kernel", read), First(ways)), state)
+    except UnfitError as unfit:
+        raise unfit.error from None
     if isinstance(found, Refusal):
         error = found.quoted(choice.line).told()
         if choice.fixed:

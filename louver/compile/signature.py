@@ -315,10 +315,20 @@ class Signature:
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The sparse arguments of register tiles, with the element types for which their metadata is laid out."""
-        parameters = (each for each in self.parameters if isinstance(each, ArgumentParameter))
-        return tuple((each.argument, each.element) for each in parameters if each.part == "metadata")
+        return described_arguments(self.parameters)
 
     @property
     def computed(self) -> tuple[str, ...]:
         """The sparse arguments whose tiles are addressed at run time."""
-        return tuple(each.argument.removesuffix(CODES) for each in self.parameters if each.argument.endswith(CODES))
+        return computed_arguments(self.parameters)
+
+
+def described_arguments(parameters: Sequence[Parameter]) -> tuple[tuple[str, str], ...]:
+    """See `Signature.metadata`."""
+    arguments = (each for each in parameters if isinstance(each, ArgumentParameter))
+    return tuple((each.argument, each.element) for each in arguments if each.part == "metadata")
+
+
+def computed_arguments(parameters: Sequence[Parameter]) -> tuple[str, ...]:
+    """See `Signature.computed`."""
+    return tuple(each.argument.removesuffix(CODES) for each in parameters if each.argument.endswith(CODES))

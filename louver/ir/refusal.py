@@ -38,6 +38,7 @@ class UnsupportedKernelError(RuleError):
     location: "file:line:column", or None.
     advice: a change to the kernel that helps.
     others: further errors of the same kernel, which the message names too.
+    arguments: the sparse arguments whose accesses it rejects, as far as they are known.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class UnsupportedKernelError(RuleError):
         more = [str(each) for each in others]
         helps = f": {advice}" if advice else ""
         self.others = tuple(others)
+        self.arguments: frozenset[str] = frozenset().union(*(each.arguments for each in others))
         super().__init__("\nAlso: ".join([f"{rule}, got{where}: {operation}{helps}", *more]))
 
     def quoted(self, line: Callable[[str], str | None]) -> UnsupportedKernelError:
@@ -102,6 +104,11 @@ class Refusal:
     def __str__(self) -> str:
         return str(self.error)
 
+    @property
+    def arguments(self) -> frozenset[str]:
+        """The sparse arguments whose accesses are rejected, as far as they are known."""
+        return self.error.arguments if isinstance(self.error, UnsupportedKernelError) else frozenset()
+
     def quoted(self, line: Callable[[str], str | None]) -> Refusal:
         """The same refusal with the user's lines in place of operations, see `UnsupportedKernelError.quoted`."""
         beside = tuple((words, each.quoted(line)) for words, each in self.beside)
@@ -127,7 +134,9 @@ def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError
     for each in errors:
         distinct.setdefault((each.rule, each.location), each)
     first, *others = distinct.values()
-    return UnsupportedKernelError(first.rule, first.operation, first.location, first.advice, others)
+    made = UnsupportedKernelError(first.rule, first.operation, first.location, first.advice, others)
+    made.arguments = frozenset().union(*(each.arguments for each in errors))
+    return made
 
 
 def for_each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from louver.compile.needs import Needs
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
@@ -49,6 +50,11 @@ class Launch:
     checked: ProductNest | Conditions
     schedule: Schedule | None = None
     reasons: Reasons | None = None
+
+    @property
+    def needs(self) -> Needs:
+        """What a call must fulfil."""
+        return Needs.of(self.checked, self.signature.parameters)
 
     @classmethod
     def of(cls, made: CompiledProduct | CompiledTiles, reasons: Reasons | None = None) -> Launch:

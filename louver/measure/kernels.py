@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.compile.needs import Fits
 from louver.compile.plan.schedule import Schedule
 from louver.isa.targets import SM_90A, Target
 from louver.library.compiled import BuiltKernel, Launch, from_json, loaded_keys
@@ -41,7 +42,7 @@ from louver.user.compiled import UncleanKernelError, Variant, Wanted, assembled,
 from louver.user.dense import for_triton
 from louver.user.hints import REGISTER_TILES, Hints
 from louver.user.retile import SM_COUNT
-from louver.user.source import TritonSource
+from louver.user.source import ReadOnce, TritonSource
 
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
 """num_warps and num_stages of the dense kernel. The fastest pair counts."""
@@ -198,7 +199,7 @@ def without_folder(text: str) -> str:
 class Compiler:
     """Compiles a call's kernels into the cache on disk, for the measuring device."""
 
-    source: TritonSource
+    source: ReadOnce
     hints: Hints
     call: BoundCall
     grid: tuple[int, ...]
@@ -206,11 +207,11 @@ class Compiler:
     sm_count: int = SM_COUNT
 
     def kernel(
-        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
         call = self.call if kind is None else replace(self.call, kind=kind)
         asked = self.source, self.hints, call, variant, SM_90A.name, self.grid, self.sm_count
-        wanted = Wanted.of(*asked, schedule=schedule)
+        wanted = Wanted.of(*asked, schedule=schedule, fits=fits)
         record = record_of(wanted)
         return BuiltKernel((wanted, record), from_json(Launch, record.launch))
 
@@ -224,7 +225,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    compiler = Compiler(source, Hints.of(hints), bound, call.grid, SM_90A)
+    compiler = Compiler(ReadOnce(source), Hints.of(hints), bound, call.grid, SM_90A)
     return choose(source.name, compiler.hints, bound, call.grid, compiler).kernel.kernel
 
 

@@ -4,6 +4,7 @@
 |---|---|---|
 | record | problem | the kernel, the data of its launch, the resources that it uses |
 | cubin | hash of the PTX | machine code. Problems with equal PTX share a cubin |
+| needs | problem | what a call must fulfil, of a kernel that was not compiled because a call did not |
 
 A checksum covers the content and the name of each file. A file that is damaged, or that has another name than at its
 creation, counts as missing and is replaced. If the folder exceeds its size limit, the least recently used files are
@@ -41,7 +42,7 @@ _MAGIC = _FAMILY + b"3\n"
 """The first bytes of a file in the cache: `_FAMILY` in every version of the format, `_MAGIC` in this version."""
 
 _SEAL_BYTES = len(_MAGIC) + 32
-_ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|source)")
+_ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|needs|source)")
 _LEFT_OVER = re.compile(rf"[0-9a-f]{{64}}\.(lock|[a-z]+\.[0-9a-f]{{16}}{re.escape(PART)})")
 _LEFT_OVER_SECONDS = 3600
 
@@ -140,7 +141,7 @@ def _source_hash(root: Path) -> str:
 
 
 class KernelCache:
-    """Records of compiled kernels, in memory and in an `OwnFolder`.
+    """Records of compiled kernels, and what others need of a call, in memory and in an `OwnFolder`.
 
     directory: by default `cache_directory()`. The first write creates it. If it cannot be used, the cache is in memory
         only, with one warning.
@@ -153,6 +154,7 @@ class KernelCache:
         self.folder = OwnFolder(cache_directory() if directory is None else directory)
         self.max_bytes = max_bytes
         self._memory: dict[str, KernelRecord] = {}
+        self._needs: dict[str, Mapping[str, Any]] = {}
         self._lock = threading.Lock()
         self._building: dict[str, threading.Lock] = {}
         self._warned = False
@@ -187,12 +189,28 @@ class KernelCache:
         text = json.dumps(described, sort_keys=True)
         with self._lock:
             self._memory[key] = record
-            try:
-                _write(self.folder, f"{record.ptx_hash}.cubin", record.cubin)
-                _write(self.folder, f"{key}.record", text.encode())
-                self._trim()
-            except OSError as error:
-                self._warn(error)
+            self._write({f"{record.ptx_hash}.cubin": record.cubin, f"{key}.record": text.encode()})
+
+    def needs(self, key: str) -> Mapping[str, Any] | None:
+        """What a call of a problem key must fulfil, as it was given to `put_needs`; None if that is unknown."""
+        with self._lock:
+            if key not in self._needs:
+                try:
+                    found = _read(self.folder, f"{key}.needs")
+                except OSError as error:
+                    self._warn(error)
+                    return None
+                if found is None:
+                    return None
+                self._needs[key] = json.loads(found)
+            return self._needs[key]
+
+    def put_needs(self, key: str, needs: Mapping[str, Any]) -> None:
+        """Keep what a call must fulfil. Raises TypeError unless these are JSON values."""
+        text = json.dumps(dict(needs), sort_keys=True)
+        with self._lock:
+            self._needs[key] = needs
+            self._write({f"{key}.needs": text.encode()})
 
     def get_or_build(self, key: str, build: Callable[[], KernelRecord]) -> KernelRecord:
         """The record of a key. If it is missing, it is built and kept.
@@ -218,6 +236,14 @@ class KernelCache:
                 found = build()
                 self.put(key, found)
         return found
+
+    def _write(self, files: Mapping[str, bytes]) -> None:
+        try:
+            for name, content in files.items():
+                _write(self.folder, name, content)
+            self._trim()
+        except OSError as error:
+            self._warn(error)
 
     def _read_record(self, key: str) -> KernelRecord | None:
         text = _read(self.folder, f"{key}.record")

@@ -16,7 +16,7 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.user.arguments import Call, canonical, plain
-from louver.user.compiled import Wanted, find, target_of
+from louver.user.compiled import Wanted, find, needs_of, target_of
 from louver.user.config_outcomes import Refused, explain_candidates, is_refusal
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
@@ -300,7 +300,7 @@ class AutotunedKernel(JitKernel):
                     found.append(self._ready(candidate, call, hints, sizes, given))
             except Exception as error:
                 refused.add(candidate, error)
-                if wanted is not None and find(wanted, given.ordinal) is None:
+                if wanted is not None and find(wanted, given.ordinal) is None and needs_of(wanted) is None:
                     self._never.add(wanted.key)
         return found, refused
 

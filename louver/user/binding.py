@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
+from louver.compile.needs import Fits, Needs
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part, parameter_name
 from louver.formats.tensor import SparseTensor
 from louver.ir.computed import CODES, COLUMNS, COUNT, LENGTH, MOST_DIVIDED, NAN, ROWS, VIOLATIONS, Divisor
-from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
@@ -49,8 +49,14 @@ class Machine(Protocol[K]):
         """SMs that share a product's tiles."""
         ...
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None) -> BuiltKernel[K]:
-        """The call's kernel. schedule: of a product; None: Louver's choice. kind: to compile; None: the call's own."""
+    def kernel(
+        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
+    ) -> BuiltKernel[K]:
+        """The call's kernel. schedule: of a product; None: Louver's choice. kind: to compile; None: the call's own.
+
+        fits: raises an error if the call does not fit the kernel. A kernel that must be compiled is not lowered then. For
+            others it may not be asked.
+        """
         ...
 
     def held(self, argument: str) -> Held:
@@ -86,15 +92,26 @@ class UnmappableError(ValueError):
     """An array that bulk copies cannot read. It needs the kernel without boxes."""
 
 
+class _ProductError(Exception):
+    """A call does not fit the product. error: why; None: bulk copies cannot read its arrays. by_tiles: whether register tiles may
+    run it.
+    """
+
+    def __init__(self, error: ValueError | None = None, *, by_tiles: bool = True) -> None:
+        super().__init__(error)
+        self.error, self.by_tiles = error, by_tiles
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[K]):
-    """The kernel that runs a call. product: None for register tiles. refused: why the call is not a product.
-    slower: why the call's arrays prevent a faster kernel. decided: see `is_decided`.
+    """The kernel that runs a call. product: None for register tiles. refused: why another kernel, which is tried first, does not
+    run it: the error if this one cannot be bound. slower: why the call's arrays prevent a faster kernel. decided: see
+    `is_decided`.
     """
 
     kernel: BuiltKernel[K]
     product: ProductCall | None = None
-    refused: PartError | None = None
+    refused: ValueError | None = None
     slower: str | None = None
     decided: bool = False
 
@@ -110,110 +127,150 @@ class BoundKernel(Generic[K, M]):
     decided: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Chooser(Generic[K]):
+    """The choice of a kernel for a call. A kernel that the call does not fit is not lowered: the next one is tried."""
+
+    name: str
+    hints: Hints
+    call: Call
+    grid: Sequence[int]
+    machine: Machine[K]
+
+    def kernel(
+        self, variant: Variant, fits: Fits, *, schedule: Schedule | None = None, kind: Kind | None = None
+    ) -> BuiltKernel[K]:
+        """A kernel that the call fits. Raises the errors of `fits` and of `Machine.kernel`."""
+        found = self.machine.kernel(variant, fits, schedule, kind)
+        fits(found.launch.needs)
+        return found
+
+    def either(self) -> Chosen[K]:
+        """A product, or register tiles if the kernel or the call is none."""
+        try:
+            found = self.tiles("bulk", self.fits)
+        except _ProductError as unfit:
+            if unfit.error is not None and not unfit.by_tiles:
+                raise unfit.error from None
+            try:
+                found = self.tiles("tiles", self.fits_tiles)
+            except ValueError as other:
+                raise unfit.error or other from None
+            slower = UNALIGNED if unfit.error is None else None
+            return replace(found, refused=unfit.error or found.refused, slower=slower)
+        nest = found.kernel.launch.checked
+        return self.scheduled(found.kernel, nest) if isinstance(nest, ProductNest) else found
+
+    def tiles(self, variant: Literal["bulk", "tiles"], fits: Fits, *, copies: bool = True) -> Chosen[K]:
+        """Register tiles, or what else of a variant `fits` accepts. If only the description of sparse tiles does not fit, an
+        integer 1 is passed at the launch, or tiles are addressed at run time. copies: whether such a kernel may have bulk copies.
+        """
+        try:
+            return Chosen(self.kernel(variant, fits))
+        except (ViewError, MultipleError) as error:
+            found = next(self.others(error, copies=copies), None)
+            if found is None:
+                raise
+            return Chosen(found, refused=error)
+
+    def others(self, error: ViewError | MultipleError, *, copies: bool) -> Iterator[BuiltKernel[K]]:
+        """Kernels that fit the call, best first. error: why the kernel of its own kind does not.
+
+        A 1 may hide a stride of a view: that in `layer * stride`. It hides no multiple, and given, it may be between neighbours
+        of a tile: such kernels compute addresses, in pieces of one group.
+        """
+        variant: Variant = "bulk" if copies else "tiles"
+        kinds = [self.call.kind.without_one(one) for one in self.call.kind.ones]
+        for kind in kinds if isinstance(error, ViewError) else ():
+            yield from self.tried(variant, self.fits_described, kind)
+        if error.described and copies:
+            yield from self.tried("computed", self.fits_tiles)
+        for kind in kinds:
+            yield from self.tried(variant, self.fits_tiles, kind)
+
+    def tried(self, variant: Variant, fits: Fits, kind: Kind | None = None) -> Iterator[BuiltKernel[K]]:
+        """The kernel if there is one that the call fits."""
+        with suppress(ValueError):
+            yield self.kernel(variant, fits, kind=kind)
+
+    def fits(self, needs: Needs) -> None:
+        """Raises ValueError for a call that does not fit register tiles, _ProductError for one that does not fit a product."""
+        if not isinstance(needs.checked, ProductNest):
+            self.fits_tiles(needs)
+            return
+        try:
+            product = bind_product(self.name, needs.checked, self.call, self.grid)
+        except ValueError as error:
+            raise _ProductError(error, by_tiles=isinstance(error, PartError) and not self.hints.schedule) from None
+        read = [(matrix, self.rows(matrix)) for matrix in product.read]
+        if not all(rows.aligned for _, rows in read):
+            if self.hints.schedule or needs.checked.a.selection.indexed:
+                for matrix, rows in read:
+                    check_alignment(self.name, matrix, rows)
+            raise _ProductError
+
+    def fits_tiles(self, needs: Needs) -> None:
+        """Raises ValueError for a call that does not fit register tiles, and for a product."""
+        if isinstance(needs.checked, ProductNest):
+            raise ValueError(f"{self.name} is to run by register tiles, got a product")
+        check_tiles(self.name, needs.checked, needs.sparse, self.call, self.grid)
+        for argument in needs.computed:
+            s = self.call.sparse[argument]
+            if s.axis != s.ndim - 1 and s.rows * s.size > MOST_ACROSS:
+                raise ValueError(
+                    f"{self.name} computes addresses of {argument!r}, sparse along axis {s.axis}, in 32 bits, for {MOST_ACROSS:,} elements at "
+                    f"most, got {s.rows * s.size:,}: pass the tensor in parts, or its transpose"
+                )
+
+    def fits_described(self, needs: Needs) -> None:
+        """The same, of kernels that compute no addresses of sparse tiles."""
+        if needs.computed:
+            raise ValueError(f"{self.name} is to describe its sparse tiles, got computed addresses of {needs.computed}")
+        self.fits_tiles(needs)
+
+    def scheduled(self, kernel: BuiltKernel[K], nest: ProductNest) -> Chosen[K]:
+        """The product by the schedule of the call's sizes, for the alignment of its output."""
+        machine = self.machine
+        product = bind_product(self.name, nest, self.call, self.grid)
+        out = self.rows(product.out)
+        schedule, sizes = None, (product.m, product.n, product.k, product.batch)
+        if not self.hints.schedule:
+            schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
+        if schedule not in (None, kernel.launch.schedule):
+            kernel = self.kernel("bulk" if out.bulk_writable else "direct", self.fits, schedule=schedule)
+        elif _stores_in_bulk(kernel) and not out.bulk_writable:
+            kernel = self.kernel("direct", self.fits)
+            check_direct(self.name, product, out, "bulk" if _stores_in_bulk(kernel) else "direct")
+        taken = None if schedule != kernel.launch.schedule else schedule
+        decided = taken is not None and is_decided(nest, taken, sizes, machine.sm_count)
+        return Chosen(kernel, product, decided=decided)
+
+    def rows(self, matrix: Matrix) -> Rows:
+        return _rows(matrix, self.call, self.machine)
+
+
 def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
     """The kernel that fits the call's sizes and the alignment of its arrays. Raises ValueError for sizes, arrays and
     grid that do not match, and the errors of `machine.kernel`.
     """
-    kernel = machine.kernel("bulk")
-    nest = kernel.launch.checked
-    if not isinstance(nest, ProductNest):
-        return Chosen(kernel)
-    try:
-        product = bind_product(name, nest, call, grid)
-    except PartError as error:
-        if hints.schedule:
-            raise
-        try:
-            return Chosen(machine.kernel("tiles"), refused=error)
-        except ValueError:
-            raise error from None
-    out = _rows(product.out, call, machine)
-    read = [(matrix, _rows(matrix, call, machine)) for matrix in product.read]
-    if not all(rows.aligned for _, rows in read):
-        if hints.schedule or nest.a.selection.indexed:
-            for matrix, rows in read:
-                check_alignment(name, matrix, rows)
-        return Chosen(machine.kernel("tiles"), slower=UNALIGNED)
-    schedule, sizes = None, (product.m, product.n, product.k, product.batch)
-    if not hints.schedule:
-        schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
-    if schedule not in (None, kernel.launch.schedule):
-        kernel = machine.kernel("bulk" if out.bulk_writable else "direct", schedule)
-    elif _stores_in_bulk(kernel) and not out.bulk_writable:
-        kernel = machine.kernel("direct")
-        check_direct(name, product, out, "bulk" if _stores_in_bulk(kernel) else "direct")
-    taken = None if schedule != kernel.launch.schedule else schedule
-    decided = taken is not None and is_decided(nest, taken, sizes, machine.sm_count)
-    return Chosen(kernel, product, decided=decided)
+    return _Chooser(name, hints, call, grid, machine).either()
 
 
 def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
     """The call, ready to run. Raises as `choose` does."""
-    chosen = choose(name, hints, call, grid, memory)
+    chooser = _Chooser(name, hints, call, grid, memory)
+    chosen = chooser.either()
     if chosen.product is not None:
         return replace(_bind_product(chosen.kernel, chosen.product, call, memory), decided=chosen.decided)
     try:
-        found = _bind_mapped(name, chosen.kernel, call, grid, memory)
-    except (ViewError, MultipleError) as error:
-        # A 1 may hide a stride of a view. It hides no multiple, and given, it may be between neighbours of a tile: such
-        # kernels compute addresses, in pieces of one group.
-        described = functools.partial(_with_one_given, computed=False)
-        ways = functools.partial(_with_addresses, error=error), functools.partial(_with_one_given, computed=True)
-        ways = (described, *ways) if isinstance(error, ViewError) else ways
-        found = next((made for way in ways if (made := way(name, call, grid, memory))), None)
-        if found is None:
-            raise chosen.refused or error from None
-    except ValueError:
-        if chosen.refused is None:
-            raise
-        raise chosen.refused from None
-    return replace(found, slower=found.slower or chosen.slower)
-
-
-def _with_one_given(
-    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], *, computed: bool
-) -> BoundKernel[K, M] | None:
-    """The call by register tiles, with an integer 1 passed at the launch: 1 hides the stride in `layer * stride`.
-
-    computed: whether the kernel may compute addresses of sparse tiles.
-    """
-    for one in call.kind.ones:
-        kind = call.kind.without_one(one)
         try:
-            kernel = memory.kernel("bulk", kind=kind)
-            if computed or not kernel.signature.computed:
-                return _bind_mapped(name, kernel, call, grid, memory, kind)
-        except ValueError:
-            continue
-    return None
-
-
-def _with_addresses(
-    name: str, call: Call, grid: Sequence[int], memory: Memory[K, M], *, error: ViewError | MultipleError
-) -> BoundKernel[K, M] | None:
-    """The call by register tiles that compute the addresses of sparse tiles, if only the description of tiles is wrong."""
-    if not error.described:
-        return None
-    try:
-        return _bind_mapped(name, memory.kernel("computed"), call, grid, memory)
-    except ValueError:
-        return None
-
-
-def _bind_mapped(
-    name: str,
-    kernel: BuiltKernel[K],
-    call: Call,
-    grid: Sequence[int],
-    memory: Memory[K, M],
-    kind: Kind | None = None,
-) -> BoundKernel[K, M]:
-    """The call by register tiles, without boxes if bulk copies cannot read the arrays. kind: see `Machine.kernel`."""
-    try:
-        return _bind_tiles(name, kernel, call, grid, memory)
-    except UnmappableError as error:
-        found = _bind_tiles(name, memory.kernel("tiles", kind=kind), call, grid, memory)
-        return replace(found, slower=f"no bulk copies: {error}")
+            found = _bind_tiles(chosen.kernel, call, grid, memory)
+        except UnmappableError as error:
+            without = chooser.tiles("tiles", chooser.fits_tiles, copies=False)
+            found = replace(_bind_tiles(without.kernel, call, grid, memory), slower=f"no bulk copies: {error}")
+    except ValueError as error:
+        raise chosen.refused or error from None
+    return replace(found, slower=found.slower or chosen.slower)
 
 
 def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:
@@ -235,13 +292,9 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 
-def _bind_tiles(
-    name: str, kernel: BuiltKernel[K], call: Call, grid: Sequence[int], memory: Memory[K, M]
-) -> BoundKernel[K, M]:
-    signature, taken = kernel.signature, kernel.launch.checked
-    assert isinstance(taken, Conditions), "products are bound as such"
-    sparse = [argument for argument, _ in signature.metadata]
-    check_tiles(name, taken, [*sparse, *signature.computed], call, grid)
+def _bind_tiles(kernel: BuiltKernel[K], call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
+    """The call by register tiles that it fits."""
+    signature = kernel.signature
     held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
     for argument, element in signature.metadata:
         held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
@@ -251,11 +304,6 @@ def _bind_tiles(
         page = held[VIOLATIONS, "address"] = memory.violations()
         for argument in signature.computed:
             s = call.sparse[argument]
-            if s.axis != s.ndim - 1 and s.rows * s.size > MOST_ACROSS:
-                raise ValueError(
-                    f"{name} computes addresses of {argument!r}, sparse along axis {s.axis}, in 32 bits, for {MOST_ACROSS:,} elements at "
-                    f"most, got {s.rows * s.size:,}: pass the tensor in parts, or its transpose"
-                )
             values, codes = memory.computed_operand(argument)
             held |= {(argument, "address"): values, (argument + CODES, "address"): codes}
             numbers |= {

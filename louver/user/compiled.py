@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from louver.compile.needs import Fits, Needs, fits_any
 from louver.compile.plan.schedule import Schedule
 from louver.compile.uncollected import uncollected
 from louver.ir.computed import LENGTH
 from louver.ir.product import ProductNest, require_rows
 from louver.isa.targets import target as machine
-from louver.library.compiled import BuiltKernel, Launch, find_loaded, load_record, record_made, to_json
+from louver.library.compiled import BuiltKernel, Launch, find_loaded, from_json, load_record, record_made, to_json
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.device import device
@@ -49,7 +50,8 @@ class Wanted:
         `apart_of`. ctas: most CTAs of the call on an SM, see `ctas_of`. matrices: see `matrices_of`. These four affect register
         tiles only.
     schedule: of a product; None: that of `sized`, else the kernel's own tile. found: arguments whose pattern was found, not
-    promised. sized and found: not compared.
+    promised. fits: raises an error if the call does not fit what the kernel needs; asked before the kernel is lowered. sized, found
+        and fits: not compared.
     """
 
     source: TileSource
@@ -64,6 +66,7 @@ class Wanted:
     sized: Sized | None = field(default=None, compare=False, repr=False)
     found: tuple[str, ...] = field(default=(), compare=False)
     matrices: tuple[str, ...] = ()
+    fits: Fits = field(default=fits_any, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -77,6 +80,7 @@ class Wanted:
         sm_count: int = SM_COUNT,
         *,
         schedule: Schedule | None = None,
+        fits: Fits = fits_any,
     ) -> Wanted:
         """The kernel for a call. grid: empty if unknown."""
         marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
@@ -91,6 +95,7 @@ class Wanted:
             sized=Sized.of(call, grid, sm_count),
             found=call.found,
             matrices=matrices_of(call),
+            fits=fits,
         )
 
     @property
@@ -129,7 +134,9 @@ def _flagged(kernel: CompiledKernel, wanted: Wanted) -> CompiledKernel:
 
 
 def _compiled(wanted: Wanted) -> CompiledKernel:
-    """The kernel without a flag. Raises UnsupportedKernelError with operation and line, or ValueError with the rule."""
+    """The kernel without a flag. Raises UnsupportedKernelError with operation and line, or ValueError with the rule, and the error
+    of `wanted.fits`.
+    """
     # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.compiled import TileOptions
     from louver.compile.pipeline import Choice, Readings, compile_kernel
@@ -159,6 +166,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         matrices=wanted.matrices,
         refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),
         computed=wanted.variant == "computed",
+        fits=wanted.fits,
         line=functools.partial(_line, wanted),
     )
     return compile_kernel(Readings(read, wanted.kind.ones), choice)
@@ -281,18 +289,37 @@ def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
     return None if count is None or count > FEW_CTAS else count
 
 
-def record_of(wanted: Wanted) -> KernelRecord:
-    """The kernel's record from the cache, built if missing. Needs no GPU, so another process may build it in advance."""
+def needs_of(wanted: Wanted) -> Needs | None:
+    """What the kernel needs of a call, if an earlier call did not fulfil it before the kernel was lowered; else None."""
     cache = kernel_cache()
+    found = cache.needs(wanted.product_key) or cache.needs(wanted.key)
+    return None if found is None else from_json(Needs, found)
 
-    key = wanted.key
 
-    def build() -> KernelRecord:
-        record = build_record(wanted)
+def record_of(wanted: Wanted) -> KernelRecord:
+    """The kernel's record from the cache, built if missing. Needs no GPU, so another process may build it in advance.
+
+    Raises the error of `wanted.fits` for a kernel that is built, and keeps what it needs: see `needs_of`.
+    """
+    cache, key = kernel_cache(), wanted.key
+
+    def require_unchanged() -> None:
         if wanted.key != key:
             raise RuntimeError(
                 f"{wanted.source.name} is compiled of globals that stay as they are, got a change while it was compiled: call it again"
             )
+
+    def fits(needs: Needs) -> None:
+        try:
+            wanted.fits(needs)
+        except Exception:
+            require_unchanged()
+            cache.put_needs(wanted.product_key if isinstance(needs.checked, ProductNest) else key, to_json(needs))
+            raise
+
+    def build() -> KernelRecord:
+        record = build_record(replace(wanted, fits=fits))
+        require_unchanged()
         if is_product(record):
             cache.put(wanted.product_key, record)
         return record

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.compile.compiled import CompiledKernel
+from louver.compile.needs import Fits
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part
 from louver.emulator import GlobalMemory, Latest, Order, Report, run
@@ -36,7 +37,7 @@ from louver.user.retile import SM_COUNT
 def emulate(
     name: str,
     hints: Hints,
-    compiled: Callable[[Kind, Variant, Schedule | None], CompiledKernel],
+    compiled: Callable[[Kind, Variant, Fits, Schedule | None], CompiledKernel],
     call: Call,
     grid: Sequence[int],
     *,
@@ -45,7 +46,7 @@ def emulate(
 ) -> Report:
     """Run a kernel on the call's NumPy arrays, in place.
 
-    compiled: the kernel for a kind of call, an alignment of arrays and a schedule (None: Louver's choice).
+    compiled: the kernel for a kind of call, an alignment of arrays, a call that must fit it, and a schedule (None: Louver's choice).
     An empty grid runs nothing. Raises ValueError for sizes, arrays and grid that do not match, and EmulationError for a detected misuse.
     """
     if 0 in grid:
@@ -69,7 +70,7 @@ def emulate(
 class EmulatedMemory:
     """The emulator's memory for a call. arrays: the call's arrays in it. page: of violations."""
 
-    compiled: Callable[[Kind, Variant, Schedule | None], CompiledKernel]
+    compiled: Callable[[Kind, Variant, Fits, Schedule | None], CompiledKernel]
     call: Call
     sm_count: int
     memory: GlobalMemory
@@ -78,9 +79,9 @@ class EmulatedMemory:
     page: NDArray[np.uint8] = field(default_factory=new_page)
 
     def kernel(
-        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[Kernel]:
-        made = self.compiled(kind or self.call.kind, variant, schedule).made
+        made = self.compiled(kind or self.call.kind, variant, fits, schedule).made
         return BuiltKernel(made.kernel, Launch.of(made))
 
     def held(self, argument: str) -> Held:

@@ -18,7 +18,7 @@ from louver.user.dense_argument import DenseArgument
 from louver.user.found_memory import AllRooms, FoundMemory, room_key
 from louver.user.hints import Hints
 from louver.user.launch import ready
-from louver.user.source import KernelSource
+from louver.user.source import KernelSource, ReadOnce
 
 Step: TypeAlias = Callable[[], object]
 
@@ -71,7 +71,8 @@ class FoundCall:
         broken = self.call.flagged(held.flag, "not zero")
         with device_context(self.ordinal):
             place = machine(target_of(self.ordinal)), device(self.ordinal).sm_count
-            memory = FoundMemory(self.source, self.hints, kept, self.grid, self.ordinal, stream, *place, rooms=own)
+            asked = ReadOnce(self.source), self.hints, kept, self.grid, self.ordinal, stream
+            memory = FoundMemory(*asked, *place, rooms=own)
             sparse = memory.ready()
             dense = ready(self.source, self.hints, broken, self.grid, self.ordinal, stream)
         counters = held.counters

@@ -25,10 +25,11 @@ from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, interpret
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.retile import SM_COUNT, is_decided
-from louver.user.source import KernelSource
+from louver.user.source import KernelSource, ReadOnce
 
 if TYPE_CHECKING:
     from louver.compile.compiled import CompiledKernel
+    from louver.compile.needs import Fits
     from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
 
@@ -124,9 +125,11 @@ class JitKernel:
     def _emulated(self, call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
         from louver.user.emulated import emulate
 
-        def compiled(kind: Kind, variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-            asked = replace(call, kind=kind)
-            return self._compile(Wanted.of(self._source, hints, asked, variant, TARGET, sizes, schedule=schedule))
+        source = ReadOnce(self._source)
+
+        def compiled(kind: Kind, variant: Variant, fits: Fits, schedule: Schedule | None) -> CompiledKernel:
+            asked = source, hints, replace(call, kind=kind), variant, TARGET, sizes
+            return self._compile(Wanted.of(*asked, schedule=schedule, fits=fits))
 
         return emulate(self._source.name, hints, compiled, call, sizes)
 

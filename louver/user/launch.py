@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from louver.compile.needs import Fits
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part
 from louver.formats.tensor import SparseTensor
@@ -24,11 +25,11 @@ from louver.runtime.module import BoundLaunch, LoadedKernel
 from louver.runtime.violations import Page, page_of
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
-from louver.user.compiled import Variant, Wanted, find, loaded, target_of
+from louver.user.compiled import Variant, Wanted, find, loaded, needs_of, target_of
 from louver.user.device_and_stream import refuse_capture
 from louver.user.gated_pairs import is_made, operand
 from louver.user.hints import Hints
-from louver.user.source import KernelSource
+from louver.user.source import ReadOnce, TileSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +44,21 @@ class Ready:
     page: Page | None = None
 
 
-def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
+def ready(source: TileSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
     """The call on device `ordinal`, compiled, loaded and uploaded the first time. Warns if the arrays prevent a faster
     kernel. Raises ValueError for sizes, arrays or grid that do not match. Raises UnsupportedKernelError if the kernel
     cannot be compiled, RuntimeError if a capture of `stream` forbids work.
     """
     with device_context(ordinal):
         place = machine(target_of(ordinal)), device(ordinal).sm_count
-        return DeviceMemory(source, hints, call, grid, ordinal, stream, *place).ready()
+        return DeviceMemory(ReadOnce(source), hints, call, grid, ordinal, stream, *place).ready()
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """A device's memory for a call. Missing parts are compiled, loaded and uploaded, but not during a capture."""
 
-    source: KernelSource
+    source: ReadOnce
     hints: Hints
     call: Call
     grid: Sequence[int]
@@ -77,13 +78,16 @@ class DeviceMemory:
         return Ready(launch, found.kernel.launch.schedule is not None, found.decided, page)
 
     def kernel(
-        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[LoadedKernel]:
         call = self.call if kind is None else replace(self.call, kind=kind)
         asked = self.source, self.hints, call, variant, self.target.name, self.grid, self.sm_count
-        wanted = Wanted.of(*asked, schedule=schedule)
+        wanted = Wanted.of(*asked, schedule=schedule, fits=fits)
         found = find(wanted, self.ordinal)
         if found is None:
+            needs = needs_of(wanted)
+            if needs is not None:
+                fits(needs)
             self._refuse_capture("compiled")
             found = loaded(wanted, self.ordinal)
         return found

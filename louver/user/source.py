@@ -52,6 +52,37 @@ class TileSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ReadOnce:
+    """A source for one call. The kernels that the call tries differ in other ways than their tile IR, which is read once."""
+
+    source: TileSource
+    _read: dict[tuple[Any, ...], ModuleOp] = field(
+        default_factory=dict[tuple[Any, ...], "ModuleOp"], init=False, repr=False, compare=False
+    )
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def key(self) -> str:
+        return self.source.key
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.source.files
+
+    def tile_ir(
+        self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
+    ) -> ModuleOp:
+        """A copy, which the caller may change."""
+        key = self.key, target, *(tuple(each.items()) for each in (signature, constexprs, sparse))
+        if key not in self._read:
+            self._read[key] = self.source.tile_ir(signature, constexprs, sparse, target)
+        return self._read[key].clone()
+
+
 class KernelSource(TileSource, Protocol):
     """A kernel whose arguments are not known yet."""
 

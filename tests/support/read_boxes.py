@@ -15,8 +15,9 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from louver.compile.compiled import CompiledTiles, TileOptions
 from louver.compile.kernel_state import KernelState
 from louver.compile.passes import run_passes
-from louver.compile.pipeline import DECOMPOSE, DESCRIBE, compile_tiles
+from louver.compile.pipeline import DESCRIBE, compile_tiles
 from louver.compile.signature import BoxParameter
+from louver.compile.sparse_tiles import DECOMPOSE
 from louver.ir.interpret import program, run_kernel
 from louver.ir.interpret.program import Program
 from louver.ir.interpret.values import Memory, Pointers, Value

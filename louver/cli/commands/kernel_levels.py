@@ -123,5 +123,7 @@ def level_text(compiled: CompiledKernel, level: str) -> str:
     if level == "canonical":
         return str(canonicalize(made.tile)) + "\n"
     if level == "decomposed":
-        return str(decompose_sparse_tensors(canonicalize(made.tile))) + "\n"
+        decomposed = decompose_sparse_tensors(canonicalize(made.tile))
+        decomposed.verify()
+        return f"{decomposed}\n"
     return made.text(cast("ProductLevel", level))

@@ -25,6 +25,7 @@ from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.decompose.address_sparse_tiles import COLUMNS_OF
 from louver.compile.decompose.memory import Axes, Parts, part_types, require_lifted
 from louver.compile.decompose.operations import decompose_operation
+from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.rewrite.insert import begin_with, end_with, insert
 from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
@@ -37,7 +38,7 @@ _MOVES = (
 
 
 def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> ModuleOp:
-    """Returns a rewritten and verified copy. A module without sparse types does not change.
+    """Returns a rewritten copy, which the caller verifies. A module without sparse types does not change.
 
     whole_rows: rows of sparse tensors have no gaps. Their stride is then their length, and gives the length of
     metadata, also if the kernel describes only a part of a row. Otherwise the sizes in the kernel are the sizes of the
@@ -52,7 +53,6 @@ def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> M
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, tt.FuncOp)]:
         _Decomposition(function, whole_rows).run()
-    copy.verify()
     return copy
 
 
@@ -138,7 +138,9 @@ class _Decomposition:
             case scf.IfOp() if any(_is_sparse_type(result.type) for result in op.results):
                 self._branch(op)
             case _ if any(operands) and isinstance(op, _MOVES):
-                self._replace(op, decompose_operation(op, self.parts, self.whole_rows))
+                moved = next(value for value, parts in zip(op.operands, operands, strict=True) if parts)
+                with naming_arguments(self.function, moved):
+                    self._replace(op, decompose_operation(op, self.parts, self.whole_rows))
             case _ if any(operands) or any(encoding_of(result) is not None for result in op.results):
                 raise unsupported(
                     "a sparse tensor may only be described by block pointers or descriptors, moved, loaded and "

@@ -20,6 +20,7 @@ from louver.analysis.reach import reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_reach, require_whole_rows
+from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
 from louver.ir.polynomial import Polynomial
@@ -41,13 +42,18 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
         moved = describe_moved(describer, sparse=True)
 
         def read(op: LoadOp, describer: Describer = describer) -> tuple[LoadOp, Access] | None:
-            _check_block(describer, op)
-            if _is_block(describer, op):
-                return None
-            return op, _with_rows_in_turn(describer, op, describer.access(op, follow=True))
+            with naming_arguments(describer.function, op.ptr):
+                _check_block(describer, op)
+                if _is_block(describer, op):
+                    return None
+                return op, _with_rows_in_turn(describer, op, describer.access(op, follow=True))
+
+        def describe(found: tuple[LoadOp, Access], describer: Describer = describer) -> None:
+            with naming_arguments(describer.function, found[0].ptr):
+                _describe(describer, *found)
 
         found = [each for each in for_each(loads, read) if each is not None]
-        for_each(found, lambda each, describer=describer: _describe(describer, *each))
+        for_each(found, describe)
         if found or moved:
             remove_dead(function)
 

@@ -15,6 +15,7 @@ from louver.analysis.access import EVERY
 from louver.analysis.affine import launch_size
 from louver.analysis.alignment import multiple_if
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
+from louver.compile.decompose.rejected import naming_arguments
 from louver.ir import tile as tt
 from louver.ir.conditions import SparseView
 from louver.ir.polynomial import Polynomial, Size
@@ -41,7 +42,8 @@ def read_views(function: tt.FuncOp) -> tuple[SparseView, ...]:
             isinstance(op, tt.MakeTensorDescriptorOp | tt.MakeTensorPtrOp)
             and tt.sparse_encoding(op.base.type) is not None
         ):
-            found[_view(op, names)] = None
+            with naming_arguments(function, op.base):
+                found[_view(op, names)] = None
     return tuple(found)
 
 

@@ -58,6 +58,7 @@ def decomposed(text: str) -> ModuleOp:
     module = parse_ir(text)
     before = str(module)
     made = decompose_sparse_tensors(module)
+    made.verify()
     assert str(module) == before, "the module that is given stays as it is"
     assert "tt.sparse" not in str(made)
     assert str(parse_ir(str(made))) == str(made)

@@ -14,10 +14,14 @@ from louver.compile import pipeline
 from louver.compile.canonical import canonicalize
 from louver.compile.defect import DefectError
 from louver.compile.dump import Dump
-from louver.compile.passes import COPY, First, Pass, State, Way, attempt, names, passes_of, run_passes
+from louver.compile.kernel_state import KernelState
+from louver.compile.needs import Needs
+from louver.compile.passes import COPY, First, Pass, State, UnfitError, Way, attempt, names, passes_of, run_passes
+from louver.ir.conditions import NO_CONDITIONS
 from louver.ir.context import parse_ir
 from louver.ir.refusal import Refusal, UnsupportedKernelError
 from louver.isa.rule import RuleError
+from louver.isa.targets import target
 from support.golden import ROOT
 from support.pass_golden import PASSES as PASSES_OF_MODULES
 
@@ -158,6 +162,33 @@ def test_of_refused_ways_one_leads_and_others_are_told_beside_it() -> None:
         run_passes((NOTHING, ways, NOTHING), State(parse_ir(TEXT)))
     (note,) = caught.value.__notes__
     assert note == "As a it is refused too: no a, got at kernel.py:3:5: op: write it otherwise"
+
+
+def test_a_call_that_does_not_fit_ends_all_ways() -> None:
+    """It is no refusal of the kernel, and no defect."""
+
+    def ask(state: State) -> None:
+        raise UnfitError(ValueError("M is 3"))
+
+    ways = First((Way((COPY, Pass("ask-call", ask))), Way(NOTHING)))
+    with pytest.raises(UnfitError, match="M is 3") as caught:
+        attempt((NOTHING, ways), State(parse_ir(TEXT)))
+    assert isinstance(caught.value.error, ValueError)
+
+
+def test_a_call_is_asked_once_and_not_kept() -> None:
+    asked: list[Needs] = []
+    state = KernelState(parse_ir(TEXT), target("sm_90a"), fits=asked.append)
+    needs = Needs(NO_CONDITIONS)
+    assert state.ask(needs) is state.ask(needs) is needs and asked == [needs]
+
+    def unfit(needs: Needs) -> None:
+        raise ValueError("M is 3")
+
+    state.fits = unfit
+    with pytest.raises(UnfitError, match="M is 3"):
+        state.ask(needs)
+    state.ask(needs)
 
 
 def test_a_module_of_two_kernels_is_refused() -> None:

@@ -59,6 +59,34 @@ def test_problems_with_equal_ptx_share_a_cubin(tmp_path: Path, rng: np.random.Ge
     assert cache.with_text(kept.ptx_hash) == kept and cache.with_text(ptx_hash("other", ptxas="1")) is None
 
 
+def test_needs_are_found_again_by_a_fresh_cache(tmp_path: Path) -> None:
+    needs = {"checked": {"equal": [["M", "N"]]}, "sparse": ["w"]}
+    cache = KernelCache(tmp_path)
+    assert cache.needs(key()) is None
+    cache.put_needs(key(), needs)
+    assert KernelCache(tmp_path).needs(key()) == needs and KernelCache(tmp_path).needs(key(1)) is None
+    assert KernelCache(tmp_path).get(key()) is None, "they are no record"
+    (path,) = files(tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert KernelCache(tmp_path).needs(key()) is None
+    assert cache.needs(key()) == needs, "what was kept in memory needs no file"
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        cache.put_needs(key(2), {"checked": np.float16})
+    assert cache.needs(key(2)) is None
+    KernelCache(tmp_path, max_bytes=1).put_needs(key(3), needs)
+    assert not files(tmp_path)
+
+
+def test_needs_stay_in_memory_where_no_file_can_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "file"
+    folder.write_text("no folder")
+    cache = KernelCache(folder)
+    with pytest.warns(UserWarning, match="the kernel cache .* failed"):
+        assert cache.needs(key()) is None
+    cache.put_needs(key(), {"sparse": []})
+    assert cache.needs(key()) == {"sparse": []}
+
+
 @pytest.mark.parametrize("suffix", [".record", ".cubin"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "append"])
 def test_damaged_files_are_found_and_rebuilt(
