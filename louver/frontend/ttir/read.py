@@ -78,7 +78,6 @@ _INSTEAD = {
         "pass each array as an argument, not a table of addresses",
     ),
     "tt.dot_scaled": ("tl.dot_scaled is not supported", "scale the operands, or the sums, by tiles of scales"),
-    "tt.elementwise_inline_asm": ("inline assembly is not supported", "write it in Triton's own operations"),
     "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
 """The rule and the advice for rejected operations that can be written in another way."""
@@ -142,8 +141,8 @@ def read_ttir(
     function = _kernel(module)
     inline_calls(module)
     nest_returns(function)
-    check_order(function)
     spell(module)
+    check_order(function)
     split_batches(function)
     _verify(module)
     check_ends(function)
