@@ -18,6 +18,7 @@ from xdsl.parser import Parser
 
 from louver.frontend.ttir.instructions import IMMEDIATE, INSTRUCTIONS, TYPES
 from louver.frontend.ttir.libdevice import filled, like
+from louver.frontend.ttir.limits import MAX_ASSEMBLY
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile.types import element_of
 
@@ -31,7 +32,7 @@ class InlineAssemblyOp(IRDLOperation):
     result = var_result_def()
     text = prop_def(StringAttr)
     constraints = prop_def(StringAttr)
-    pack = prop_def(IntegerAttr)
+    pack = prop_def(IntegerAttr[IntegerType])
 
     @classmethod
     def parse(cls, parser: Parser) -> InlineAssemblyOp:
@@ -49,10 +50,11 @@ class InlineAssemblyOp(IRDLOperation):
         constraints, pack = attributes.get("constraints"), attributes.get("packed_element")
         if not isinstance(constraints, StringAttr) or not isinstance(pack, IntegerAttr):
             parser.raise_error("inline assembly has constraints and a number of packed elements")
+        properties: dict[str, Attribute] = {"text": text, "constraints": constraints, "pack": pack}
         return cls.build(
             operands=[parser.resolve_operands(operands or [], types, parser.pos)],
             result_types=[results],
-            properties={"text": text, "constraints": constraints, "pack": pack},
+            properties=properties,
         )
 
 
@@ -63,12 +65,16 @@ _RESULT, _SOURCE = re.compile(r"=&?([rfhl])"), re.compile(r"([rfhl])")
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _STATEMENT = re.compile(r"\s*(?:([{}])|([^;{}]*(?:\{[^{}]*\}[^;{}]*)*);)")
-_DECLARED = re.compile(r"([%$\w]+)(?:<(\d+)>)?")
+_DECLARATION = re.compile(r"\.reg\s+\.(\w+)\s+(.+)", re.DOTALL)
+_DECLARED = re.compile(r"\s*([%$\w]+)(?:<(\d{1,9})>)?\s*")
 _INTEGER = re.compile(r"(-?)(0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|[1-9]\d{0,19}|0)U?")
 _FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})")
 _DECIMAL = re.compile(r"-?\d+\.\d*(?:[eE][-+]?\d+)?")
 _MAX_DECLARED = 256
-"""Registers that one declaration may count."""
+"""Temporaries of one counted name."""
+
+_LONGEST = 60
+"""Characters of the text in a message."""
 
 
 @dataclass(slots=True)
@@ -87,6 +93,8 @@ def read_assembly(op: InlineAssemblyOp) -> Sequence[SSAValue]:
     """
     if (pack := op.pack.value.data) != 1:
         raise _refused(op, f"pack is 1, and not {pack}: packed elements are not element-wise", "set pack=1")
+    if (size := len(op.text.data)) > MAX_ASSEMBLY:
+        raise _refused(op, f"a text has at most {MAX_ASSEMBLY:,} characters, and not {size:,}", "divide it")
     return _Reader(op).read()
 
 
@@ -126,7 +134,7 @@ class _Reader:
             elif statement := found[2].strip():
                 self._statement(statement)
         if rest := text[position:].strip():
-            raise self._refused(f"a statement ends with `;`, unlike `{rest[:60]}`")
+            raise self._refused(f"a statement ends with `;`, unlike `{_short(rest)}`")
         if len(self.scopes) > 1:
             raise self._refused("a block ends with `}`")
         return [self._cast(self._written(f"${number}"), each.type) for number, each in enumerate(self.op.result)]
@@ -138,15 +146,15 @@ class _Reader:
 
     def _statement(self, statement: str) -> None:
         word, *rest = statement.split(None, 1)
-        operands = [each.strip() for each in rest[0].split(",")] if rest else []
         if word == ".reg":
             self._declare(statement)
             return
+        operands = [each.strip() for each in rest[0].split(",")] if rest else []
         instruction = INSTRUCTIONS.get(word.replace(".ftz", ""))
         if instruction is None:
             known = sorted({name.partition(".")[0] for name in INSTRUCTIONS})
             raise self._refused(
-                f"`{word}` is not element-wise, or is not among the instructions that Louver reads",
+                f"`{_short(word)}` is not element-wise, or is not among the instructions that Louver reads",
                 f"use Triton's own operations, or forms of {', '.join(known)} for single elements",
             )
         if len(operands) != 1 + len(instruction.reads):
@@ -159,16 +167,18 @@ class _Reader:
 
     def _declare(self, statement: str) -> None:
         """Registers without values: `.reg .b32 a, b<4>`."""
-        _, kind, *names = re.split(r"\s+|\s*,\s*", statement)
-        type_ = TYPES.get(kind.removeprefix("."))
-        if type_ is None:
-            raise self._refused(f"temporaries are .pred, or have 16, 32 or 64 bits, unlike `{statement}`")
-        for name in names:
-            found = _DECLARED.fullmatch(name)
-            count = None if found is None or found[2] is None else int(found[2])
-            if found is None or (count or 0) > _MAX_DECLARED:
-                raise self._refused(f"`.reg` names temporaries, unlike `{statement[:60]}`")
-            for each in [name] if count is None else [f"{found[1]}{number}" for number in range(count)]:
+        found = _DECLARATION.fullmatch(statement)
+        type_ = None if found is None else TYPES.get(found[1])
+        if found is None or type_ is None:
+            raise self._refused(f"temporaries are .pred, or have 16, 32 or 64 bits, unlike `{_short(statement)}`")
+        for name in found[2].split(","):
+            named = _DECLARED.fullmatch(name)
+            count = int(named[2] or 0) if named else 0
+            if named is None or count > _MAX_DECLARED:
+                raise self._refused(
+                    f"a temporary has a name, or stands for up to {_MAX_DECLARED}, unlike `{_short(name)}`"
+                )
+            for each in [f"{named[1]}{number}" for number in range(count)] if named[2] else [named[1]]:
                 self.scopes[-1][each] = _Register(self._bits(type_))
 
     def _source(self, text: str, type_: str) -> SSAValue | int:
@@ -180,9 +190,9 @@ class _Reader:
                 return number
             if isinstance(TYPES[type_], IntegerType):
                 return filled(number, to)
-            raise self._refused(f"a number of type {type_} is written as 1.0 or 0f3F800000, unlike `{text}`")
+            raise self._refused(f"a number of type {type_} is written as 1.0 or 0f3F800000, unlike `{_short(text)}`")
         if type_ == IMMEDIATE:
-            raise self._refused(f"the last operand of `lop3` and `prmt` is a written integer, and not `{text}`")
+            raise self._refused(f"the last operand of `lop3` and `prmt` is a written integer, and not `{_short(text)}`")
         value = self._float(text) or self._written(text)
         self._check(text, self._bits(to), value.type)
         return self._cast(value, to)
@@ -200,7 +210,7 @@ class _Reader:
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
-        raise self._refused(f"an operand is a number, `$0`, `$1`, … or a temporary, and `{name}` is none")
+        raise self._refused(f"an operand is a number, `$0`, `$1`, … or a temporary, and `{_short(name)}` is none")
 
     def _written(self, name: str) -> SSAValue:
         value = self._register(name).value
@@ -223,6 +233,12 @@ class _Reader:
 
     def _refused(self, rule: str, advice: str = "") -> UnsupportedKernelError:
         return _refused(self.op, rule, advice)
+
+
+def _short(text: str) -> str:
+    """The text in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
 def _refused(op: Operation, rule: str, advice: str = "") -> UnsupportedKernelError:

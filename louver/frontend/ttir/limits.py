@@ -8,6 +8,9 @@ import re
 from math import prod
 from typing import Final
 
+from xdsl.ir import Operation
+
+from louver.ir.refusal import unsupported
 from louver.isa.rule import RuleError
 
 MAX_TEXT: Final = 4 << 20
@@ -18,6 +21,9 @@ MAX_DEPTH: Final = 48
 
 MAX_OPERATIONS: Final = 8_000
 """Operations of a kernel after its calls were replaced by the functions' bodies."""
+
+MAX_ASSEMBLY: Final = 1 << 14
+"""Characters of one inline assembly."""
 
 MAX_CHAIN: Final = 400
 """Operations in a row that each need the one before: questions about a value walk along them."""
@@ -38,6 +44,13 @@ def check_size(text: str) -> None:
         raise RuleError(
             f"the text of a kernel has at most {MAX_TEXT:,} characters, got {len(text):,}: make loops of what it repeats"
         )
+
+
+def check_count(number: int, op: Operation) -> None:
+    """Raises UnsupportedKernelError for an operation behind the greatest number of a kernel's operations."""
+    if number > MAX_OPERATIONS:
+        rule = f"a kernel has at most {MAX_OPERATIONS:,} operations"
+        raise unsupported(rule, op, "make loops of what it repeats")
 
 
 def check_shape(text: str) -> None:

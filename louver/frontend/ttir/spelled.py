@@ -29,6 +29,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.frontend.ttir.assembly import InlineAssemblyOp, read_assembly
 from louver.frontend.ttir.calls import CallOp
 from louver.frontend.ttir.libdevice import respell, upper_half
+from louver.frontend.ttir.limits import check_count
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp
 from louver.ir.building import building
@@ -172,6 +173,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
 
 def spell(module: ModuleOp) -> None:
     """Replace these operations, inline assembly and libdevice functions in place. Rejects unsupported ones with the user's line."""
+    count = 0
     for op in list(module.walk()):
         rule = _RULES.get(type(op))
         if rule is None:
@@ -183,7 +185,9 @@ def spell(module: ModuleOp) -> None:
         while made is not before:
             assert made is not None
             made.location = op.location
+            count += 1
             made = made.prev_op
+        check_count(count, op)
         if result is not op:
             Rewriter.replace_op(op, [], result.results if isinstance(result, Operation) else result)
 
