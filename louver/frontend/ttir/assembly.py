@@ -36,7 +36,9 @@ class InlineAssemblyOp(IRDLOperation):
 
     @classmethod
     def parse(cls, parser: Parser) -> InlineAssemblyOp:
-        text = StringAttr(parser.parse_str_literal())
+        # A comment may have letters beyond ASCII.
+        raw = parser.parse_optional_bytes_literal()
+        text = StringAttr(parser.parse_str_literal() if raw is None else raw.decode(errors="replace"))
         attributes = parser.parse_optional_attr_dict()
         operands = parser.parse_optional_undelimited_comma_separated_list(
             parser.parse_optional_unresolved_operand, parser.parse_unresolved_operand

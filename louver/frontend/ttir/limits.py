@@ -34,7 +34,7 @@ MAX_ELEMENTS: Final = 1 << 18
 MAX_PLACES: Final = 200
 """Locations within each other, as calls that were inlined leave them."""
 
-_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]|"')
+_BRACKET = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"|//[^\n]*|->|[(\[{<]|[)\]}>]|"')
 _TILE = re.compile(r"(?:tensor|tensordesc|memref|vector)<((?:\d+x)+)")
 
 
@@ -54,15 +54,18 @@ def check_count(number: int, op: Operation) -> None:
 
 
 def check_shape(text: str) -> None:
-    """Raises ValueError with the line for brackets that are nested too deep, for a quotation mark without its other one, and
-    for a tile that is too large.
+    """Raises ValueError with the line for brackets that are nested too deep, for a quotation mark without its other one, or
+    with an escape that MLIR lacks, and for a tile that is too large.
     """
     depth = 0
     for found in _BRACKET.finditer(text):
         if found[0] == '"':
-            # The parser's pattern of a quoted text takes exponential time without its end.
+            # The parser's pattern of a quoted text takes exponential time without its end, and with other escapes.
             line = text.count("\n", 0, found.start()) + 1
-            raise RuleError(f"a quoted text ends in its line, got none that ends in line {line}: close it")
+            raise RuleError(
+                f"a quoted text ends in its line, got none that ends in line {line}: close it, and "
+                'write no escapes but \\n, \\t, \\\\, \\" and bytes such as \\0A'
+            )
         depth += found[0] in "([{<"
         depth -= found[0] in ")]}>"
         if depth > MAX_DEPTH:

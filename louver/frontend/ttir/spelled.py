@@ -172,7 +172,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
 
 
 def spell(module: ModuleOp) -> None:
-    """Replace these operations, inline assembly and libdevice functions in place. Rejects unsupported ones with the line."""
+    """Replace these, inline assembly and libdevice functions in place. Rejects unsupported ones with the user's line."""
     count = 0
     for op in list(module.walk()):
         rule = _RULES.get(type(op))

@@ -32,7 +32,7 @@ def sums_and_bits(out, bits, x, y, n, B: tl.constexpr):
     total, raw = tl.inline_asm_elementwise(
         """
         {
-            // a "comment"; loc("k.py":1:2)
+            // a "comment" of Ωs; loc("k.py":1:2)
             .reg .f32 t<2>, %u;
             .reg .pred p;
             mul.ftz.f32 t0, $2, 0f40000000; /* twice;
