@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import FloatAttr, IntegerType, f32, i32
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, f32, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, RemFOp, SIToFPOp, TruncIOp, UIToFPOp
@@ -43,7 +43,7 @@ def _truth(predicate: str, *, size: bool) -> Make:
 
     def make(operands: Sequence[SSAValue], to: Attribute) -> Operation:
         x = math.AbsFOp(operands[0]).result if size else operands[0]
-        return ExtUIOp(CmpfOp(x, _filled(float("inf"), x.type), predicate).result, to)
+        return ExtUIOp(CmpfOp(x, filled(float("inf"), x.type), predicate).result, to)
 
     return make
 
@@ -60,14 +60,25 @@ def _to_whole_power(operands: Sequence[SSAValue], to: Attribute) -> Operation:
 
 def _saturated(operands: Sequence[SSAValue], to: Attribute) -> Operation:
     """The number between 0 and 1; 0 for NaN."""
-    zero, limit = (_filled(number, to) for number in (0.0, 1.0))
+    zero, limit = (filled(number, to) for number in (0.0, 1.0))
     return arith.MinnumfOp(arith.MaxnumfOp(operands[0], zero).result, limit)
 
 
-def _filled(number: float, type_: Attribute) -> SSAValue:
-    value: SSAValue = arith.ConstantOp(FloatAttr(number, f32)).result
+def filled(number: float, type_: Attribute) -> SSAValue:
+    """A number as a value of a type: a scalar, or a tile with it in each element. Integers wrap."""
+    element = element_of(type_)
+    if isinstance(element, IntegerType):
+        attribute = IntegerAttr(_wrapped(int(number), element.bitwidth), element.bitwidth)
+    else:
+        attribute = FloatAttr(number, f32)
+    value: SSAValue = arith.ConstantOp(attribute).result
     tensor = as_tensor(type_)
     return value if tensor is None else SplatOp(value, tensor.get_shape()).result
+
+
+def _wrapped(number: int, bits: int) -> int:
+    low = number & ((1 << bits) - 1)
+    return low - (1 << bits) if low >> (bits - 1) else low
 
 
 def _sign(operands: Sequence[SSAValue], to: Attribute) -> Operation:
@@ -77,12 +88,7 @@ def _sign(operands: Sequence[SSAValue], to: Attribute) -> Operation:
 
 
 def _shifted(value: SSAValue, by: int) -> SSAValue:
-    tensor = as_tensor(value.type)
-    element = value.type if tensor is None else tensor.element_type
-    amount: SSAValue = arith.ConstantOp.from_int_and_width(by, element).result  # type: ignore[arg-type]
-    if tensor is not None:
-        amount = SplatOp(amount, tensor.get_shape()).result
-    return arith.ShRUIOp(value, amount).result
+    return arith.ShRUIOp(value, filled(by, value.type)).result
 
 
 def upper_half(operands: Sequence[SSAValue], to: Attribute, *, signed: bool = False) -> Operation:

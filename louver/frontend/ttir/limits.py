@@ -8,6 +8,9 @@ import re
 from math import prod
 from typing import Final
 
+from xdsl.ir import Operation
+
+from louver.ir.refusal import unsupported
 from louver.isa.rule import RuleError
 
 MAX_TEXT: Final = 4 << 20
@@ -19,6 +22,9 @@ MAX_DEPTH: Final = 48
 MAX_OPERATIONS: Final = 8_000
 """Operations of a kernel after its calls were replaced by the functions' bodies."""
 
+MAX_ASSEMBLY: Final = 1 << 14
+"""Characters of one inline assembly."""
+
 MAX_CHAIN: Final = 400
 """Operations in a row that each need the one before: questions about a value walk along them."""
 
@@ -28,7 +34,7 @@ MAX_ELEMENTS: Final = 1 << 18
 MAX_PLACES: Final = 200
 """Locations within each other, as calls that were inlined leave them."""
 
-_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]|"')
+_BRACKET = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"|//[^\n]*|->|[(\[{<]|[)\]}>]|"')
 _TILE = re.compile(r"(?:tensor|tensordesc|memref|vector)<((?:\d+x)+)")
 
 
@@ -40,16 +46,26 @@ def check_size(text: str) -> None:
         )
 
 
+def check_count(number: int, op: Operation) -> None:
+    """Raises UnsupportedKernelError for an operation behind the greatest number of a kernel's operations."""
+    if number > MAX_OPERATIONS:
+        rule = f"a kernel has at most {MAX_OPERATIONS:,} operations"
+        raise unsupported(rule, op, "make loops of what it repeats")
+
+
 def check_shape(text: str) -> None:
-    """Raises ValueError with the line for brackets that are nested too deep, for a quotation mark without its other one, and
-    for a tile that is too large.
+    """Raises ValueError with the line for brackets that are nested too deep, for a quotation mark without its other one, or
+    with an escape that MLIR lacks, and for a tile that is too large.
     """
     depth = 0
     for found in _BRACKET.finditer(text):
         if found[0] == '"':
-            # The parser's pattern of a quoted text takes exponential time without its end.
+            # The parser's pattern of a quoted text takes exponential time without its end, and with other escapes.
             line = text.count("\n", 0, found.start()) + 1
-            raise RuleError(f"a quoted text ends in its line, got none that ends in line {line}: close it")
+            raise RuleError(
+                f"a quoted text ends in its line, got none that ends in line {line}: close it, and "
+                'write no escapes but \\n, \\t, \\\\, \\" and bytes such as \\0A'
+            )
         depth += found[0] in "([{<"
         depth -= found[0] in ")]}>"
         if depth > MAX_DEPTH:

@@ -16,7 +16,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from louver.frontend.ttir.batches import split_batches
 from louver.frontend.ttir.calls import inline_calls
 from louver.frontend.ttir.ends import check_ends
-from louver.frontend.ttir.limits import MAX_CHAIN, MAX_OPERATIONS, check_shape, check_size
+from louver.frontend.ttir.limits import MAX_CHAIN, check_count, check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
 from louver.frontend.ttir.parser import RememberingParser
 from louver.frontend.ttir.returns import nest_returns
@@ -34,9 +34,7 @@ def check_order(function: FuncOp) -> None:
     """
     depths: dict[SSAValue, int] = {}
     for number, op in enumerate(function.walk()):
-        if number > MAX_OPERATIONS:
-            rule = f"a kernel has at most {MAX_OPERATIONS:,} operations"
-            raise unsupported(rule, op, "make loops of what it repeats")
+        check_count(number, op)
         depth = 1 + max((_depth(value, op, depths) for value in op.operands), default=0)
         if depth > MAX_CHAIN:
             rule = f"at most {MAX_CHAIN} operations in a row need the one before"
@@ -78,7 +76,6 @@ _INSTEAD = {
         "pass each array as an argument, not a table of addresses",
     ),
     "tt.dot_scaled": ("tl.dot_scaled is not supported", "scale the operands, or the sums, by tiles of scales"),
-    "tt.elementwise_inline_asm": ("inline assembly is not supported", "write it in Triton's own operations"),
     "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
 """The rule and the advice for rejected operations that can be written in another way."""
@@ -142,8 +139,8 @@ def read_ttir(
     function = _kernel(module)
     inline_calls(module)
     nest_returns(function)
-    check_order(function)
     spell(module)
+    check_order(function)
     split_batches(function)
     _verify(module)
     check_ends(function)

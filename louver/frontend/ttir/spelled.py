@@ -5,7 +5,7 @@ because a program's accesses keep their written order. Printing and assertions a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from xdsl.builder import Builder
@@ -26,8 +26,10 @@ from xdsl.irdl import (
 from xdsl.parser import Parser
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from louver.frontend.ttir.assembly import InlineAssemblyOp, read_assembly
 from louver.frontend.ttir.calls import CallOp
 from louver.frontend.ttir.libdevice import respell, upper_half
+from louver.frontend.ttir.limits import check_count
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp
 from louver.ir.building import building
@@ -165,12 +167,13 @@ class AssertOp(IRDLOperation):
 
 OPERATIONS: tuple[type[Operation], ...] = (
     *(CatOp, PreciseSqrtOp, PreciseDivFOp, MulhiUIOp, HistogramOp, BarrierOp, GpuBarrierOp, PrintOp, AssertOp),
-    CallOp,
+    *(InlineAssemblyOp, CallOp),
 )  # fmt: skip
 
 
 def spell(module: ModuleOp) -> None:
-    """Replace these operations and libdevice functions in place. Rejects unsupported ones with the user's line."""
+    """Replace these, inline assembly and libdevice functions in place. Rejects unsupported ones with the user's line."""
+    count = 0
     for op in list(module.walk()):
         rule = _RULES.get(type(op))
         if rule is None:
@@ -182,9 +185,11 @@ def spell(module: ModuleOp) -> None:
         while made is not before:
             assert made is not None
             made.location = op.location
+            count += 1
             made = made.prev_op
+        check_count(count, op)
         if result is not op:
-            Rewriter.replace_op(op, [], [] if result is None else [result.results[0]])
+            Rewriter.replace_op(op, [], result.results if isinstance(result, Operation) else result)
 
 
 def _bitcast(op: tt.PointerCastOp) -> Operation:
@@ -224,24 +229,26 @@ def _histogram(op: HistogramOp) -> Operation:
     )
 
 
-def _left_out(call: str) -> Callable[[Operation], None]:
-    def rule(op: Operation) -> None:
+def _left_out(call: str) -> Callable[[Operation], Sequence[SSAValue]]:
+    def rule(op: Operation) -> Sequence[SSAValue]:
         where = source_location(op.location)
         warnings.warn(f"{call} does nothing in Louver{'' if where is None else f' (at {where})'}", stacklevel=2)
+        return ()
 
     return rule
 
 
-_RULES: dict[type[Operation], Callable[[Any], Operation | None]] = {
+_RULES: dict[type[Operation], Callable[[Any], Operation | Sequence[SSAValue]]] = {
     tt.PointerCastOp: _bitcast,
     CatOp: _cat,
     PreciseSqrtOp: lambda op: tt.ExternElementwiseOp("__nv_fsqrt_rn", [op.x]),
     PreciseDivFOp: lambda op: tt.ExternElementwiseOp("__nv_fdiv_rn", [op.x, op.y]),
     MulhiUIOp: _mulhi,
     HistogramOp: _histogram,
-    BarrierOp: lambda op: None,
-    GpuBarrierOp: lambda op: None,
+    BarrierOp: lambda op: (),
+    GpuBarrierOp: lambda op: (),
     PrintOp: _left_out("tl.device_print"),
     AssertOp: _left_out("tl.device_assert"),
     tt.ExternElementwiseOp: lambda op: respell(op) or op,
+    InlineAssemblyOp: read_assembly,
 }

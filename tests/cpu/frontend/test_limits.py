@@ -116,6 +116,10 @@ REFUSED = {
         kernel('    tt.store %o, %v0 {a = "' + "x" * 60 + " : f32\n"),
         "a quoted text ends in its line, got none that ends in line 3",
     ),
+    "escape": (
+        kernel('    tt.store %o, %v0 {a = "' + "x" * 60 + '\\}"} : f32\n'),
+        "a quoted text ends in its line, got none that ends in line 3: close it, and write no escapes but",
+    ),
 }
 
 
