@@ -1,4 +1,4 @@
-"""What products in flight are worth on the general path: `python benchmarks/general_order.py`.
+"""What products in flight are worth on the general path: `python benchmarks/general_order.py [NAME…]`.
 
 Each kernel runs as register tiles in three orders of a step: products in flight from rings of `LEAST_IN_FLIGHT` slots on,
 from three slots on, and ended with their step. A kernel that is a product also runs as Louver's product of the same
@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import zlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,8 @@ OTHERS = (
     ("addresses", "rows listed, 8-bit integers"),
     ("scaled", "fp8 rows"),
     ("vllm", "fused experts, weighted"),
-    ("vllm", "fused experts, bias"),
-    ("vllm", "fused experts, 8-bit, channel scales"),
+    ("fused", "gate in halves"),
+    ("fused", "gate of neighbours"),
 )
 
 
@@ -103,12 +104,13 @@ def _run(kernel: Any, grid: tuple[int, ...], known: dict[str, Any], _: int) -> N
     kernel[grid](**known)
 
 
-def main() -> None:
+def main(wanted: Sequence[str]) -> None:
+    """wanted: parts of the kernels' names; all kernels without them."""
     torch = require_torch()
     # No other program may find kernels that are compiled in another order.
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LOUVER_CACHE_DIR"] = folder
-        for form in kernels():
+        for form in [each for each in kernels() if not wanted or any(part in each.name for part in wanted)]:
             for sizes in form.large[:2]:
                 times = measure(torch, form, sizes)
                 own = times["in flight"]
@@ -117,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
