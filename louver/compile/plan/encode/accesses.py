@@ -92,10 +92,10 @@ def _size(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> int:
 def run_of(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, runs: Runs) -> Run | None:
     """The neighbours of an access; None if they are not known."""
     size = _size(op)
-    if isinstance(op, tt.LoadOp) and (known := known_chunk(op)) is not None:
-        # Lanes along a matrix share sectors. A vector of single elements, such as one that is gathered, has none to share.
-        if known[1] > size or len(tensor_of(op.ptr).get_shape()) > 1:
-            return Run(known[0], known[1] // size, size)
+    known = known_chunk(op) if isinstance(op, tt.LoadOp) else None
+    # Lanes along a matrix share sectors. A vector of single elements, such as one that is gathered, has none to share.
+    if known is not None and (known[1] > size or len(tensor_of(op.ptr).get_shape()) > 1):
+        return Run(known[0], known[1] // size, size)
     found = strides(op.ptr)
     if found.count(1) != 1:
         return None
