@@ -36,7 +36,6 @@ def test_weights_come_by_bulk_copies(name: str) -> None:
     assert name == "batched experts" or re.search(r"\bcp\.async\.cg\.shared\.global \[[^]]+\], \[[^]]+\], 16", ptx)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["fused experts, weighted", "fused experts, bias", "fused experts, 8-bit, channel scales"]
 )
