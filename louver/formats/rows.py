@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -89,10 +90,7 @@ def from_rows(rows: Bits, shape: tuple[int, ...], axis: int, element: ElementTyp
 
 def row_count(shape: tuple[int, ...], axis: int) -> int:
     """Rows along the axis: the product of the other dimensions."""
-    rows = 1
-    for i, size in enumerate(shape):
-        rows *= 1 if i == axis else size
-    return rows
+    return prod((*shape[:axis], *shape[axis + 1 :]))
 
 
 def row_blocks(rows: int, row_size: int) -> Iterator[slice]:

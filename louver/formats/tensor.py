@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from louver.formats.codes import decode, decode_block, index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, check_unused, element_type, raw_bits, shown
 from louver.formats.dynamo import opaque
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
+from louver.formats.rows import Block, Windows, from_rows, sparse_operand
 from louver.formats.select import kept_elements
 from louver.formats.torch_tensors import Library, library_of, of_host
 
@@ -168,7 +169,7 @@ class SparseTensor:
     @property
     def rows(self) -> int:
         """Rows along the sparse axis: the product of the other dimensions."""
-        return row_count(self.shape, self.axis)
+        return prod((*self.shape[: self.axis], *self.shape[self.axis + 1 :]))
 
     @property
     def windows(self) -> Windows:

@@ -58,12 +58,10 @@ def block_scales(
     first: tuple[SSAValue, SSAValue],
     entry: SSAValue | None,
 ) -> tuple[BlockScales, ...]:
-    """The scales of both operands; none without them.
+    """The scales of both operands.
 
     values: the kernel's arguments. first: the tile's first row of each operand. entry: the program's entry of the batch.
     """
-    if not problem.epilogue.scaled:
-        return ()
     before = arith.DivSIOp(arith.SubiOp(values["K"], _number(1)), _number(SCALED_COLUMNS))
     blocks = named("blocks", arith.AddiOp(before, _number(1)))
     pitch = named("pitch_scales", ExtSIOp(blocks, i64))

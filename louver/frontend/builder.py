@@ -116,7 +116,7 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue], place: Plac
         b = operand("b", ("N", "K"), (tile.n, tile.k), batched=problem.batched_b)
     else:
         b = operand("b", ("K", "N"), (tile.k, tile.n), batched=problem.batched_b)
-    scales = block_scales(problem, tile, values, one, (m, n), entry)
+    scales = block_scales(problem, tile, values, one, (m, n), entry) if problem.epilogue.scaled else ()
     total = _sum(problem, tile, values["K"], (a, m), (b, n), scales)
     rows, first = values["M"], m
     if problem.epilogue.gated:

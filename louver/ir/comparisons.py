@@ -5,7 +5,7 @@ Those of xDSL accept only scalars.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self
 
 from xdsl.dialects.arith import floatingPointLike, signlessIntegerLike
 from xdsl.dialects.builtin import IntegerAttr, IntegerType, i1
@@ -45,6 +45,8 @@ def truth_type(type_: Attribute) -> Attribute:
 
 class _Comparison(IRDLOperation):
     PREDICATES: ClassVar[tuple[str, ...]]
+    predicate = prop_def(IntegerAttr[IntegerType])
+    result = result_def(signlessIntegerLike)
     traits = traits_def(Pure())
 
     def __init__(self, lhs: SSAValue, rhs: SSAValue, predicate: str) -> None:
@@ -54,7 +56,7 @@ class _Comparison(IRDLOperation):
     @property
     def name_of_predicate(self) -> str:
         """The predicate, such as "slt" or "oge"."""
-        return self.PREDICATES[cast("IntegerAttr[IntegerType]", self.properties["predicate"]).value.data]
+        return self.PREDICATES[self.predicate.value.data]
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
@@ -94,10 +96,8 @@ class CmpiOp(_Comparison):
     name = "arith.cmpi"
     PREDICATES: ClassVar[tuple[str, ...]] = INTEGER_PREDICATES
     T: ClassVar = VarConstraint("T", signlessIntegerLike)
-    predicate = prop_def(IntegerAttr[IntegerType])
     lhs = operand_def(T)
     rhs = operand_def(T)
-    result = result_def(signlessIntegerLike)
 
 
 @irdl_op_definition
@@ -107,10 +107,8 @@ class CmpfOp(_Comparison):
     name = "arith.cmpf"
     PREDICATES: ClassVar[tuple[str, ...]] = FLOAT_PREDICATES
     T: ClassVar = VarConstraint("T", floatingPointLike)
-    predicate = prop_def(IntegerAttr[IntegerType])
     lhs = operand_def(T)
     rhs = operand_def(T)
-    result = result_def(signlessIntegerLike)
 
 
 @irdl_op_definition
