@@ -79,14 +79,7 @@ ENTRIES = (
     Entry(
         "Users' Triton kernels",
         "h200/public-kernels.json",
-        "The same of kernels with the structures of those in public repositories.",
-        made.kernels,
-    ),
-    Entry(
-        "Users' Triton kernels",
-        "h200/public-kernels-more.json",
-        "The same again, with parts of matrices, chosen weights and addresses, and packed blocks; the products of tutorials are missing. Parts of a "
-        "row [N, parts · K] were still copied one group at a time; since then 16 bytes are.",
+        "The same of kernels with the structures of those in public repositories, parts of matrices, chosen weights and addresses among them.",
         made.kernels,
     ),
     Entry(
