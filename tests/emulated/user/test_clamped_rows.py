@@ -10,7 +10,8 @@ import pytest
 
 import louver
 from louver.emulator.errors import EmulationError
-from louver.user import binding
+from louver.user.compiled import Variant
+from louver.user.emulated import EmulatedMemory
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
@@ -54,19 +55,19 @@ def test_rows_that_begin_again_are_boxes_where_the_size_is_whole_tiles(
     mask: str, one: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programs begin below the size and beyond it. Else the call computes addresses."""
-    ways: list[str] = []
-    bound = binding._with_addresses  # type: ignore[attr-defined]
+    ways: list[Variant] = []
+    kernel = EmulatedMemory.kernel
 
-    def recorded(*args: Any, **known: Any) -> object:
-        ways.append("computed")
-        return bound(*args, **known)
+    def recorded(memory: EmulatedMemory, variant: Variant, *args: Any) -> Any:
+        ways.append(variant)
+        return kernel(memory, variant, *args)
 
-    monkeypatch.setattr(binding, "_with_addresses", recorded)
+    monkeypatch.setattr(EmulatedMemory, "kernel", recorded)
     tiles = {"family": "register tiles"}
     assert COMPUTED not in check(Clamped("hinted", "argument", mask, one=one, n=64, more=2, spare=16), **tiles)
-    assert not ways
+    assert "computed" not in ways
     assert COMPUTED not in check(Clamped("wrap", "argument", mask, one=one, n=56, more=2), **tiles)
-    assert ways
+    assert "computed" in ways
 
 
 def test_products_of_rows_from_where_a_pointer_was_moved_to() -> None:
