@@ -79,7 +79,7 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
     emulate(
         "expert_pointers",
         hints,
-        lambda kind, variant, schedule: kernel._compile(
+        lambda kind, variant, _, schedule: kernel._compile(
             Wanted.of(kernel._source, hints, replace(call, kind=kind), variant, "sm_90a", case.grid, schedule=schedule)
         ),
         call,
