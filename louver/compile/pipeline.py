@@ -43,6 +43,7 @@ from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.overlap_dots import overlap_dots
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import ring_copies
+from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas_of
@@ -248,6 +249,7 @@ DESCRIBE: tuple[Pass[KernelState], ...] = (
 ENCODE: tuple[Pass[KernelState], ...] = (
     Pass("assign-encodings", _assign_encodings),
     Pass("hoist-invariants", _hoist_invariants),
+    on_module(sink_conversions),
     Pass("make-ahead", _make_ahead),
     Pass("prefetch-loads", _prefetch_loads),
 )
