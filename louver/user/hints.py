@@ -63,7 +63,7 @@ class Hints:
             if name in _COUNTS and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} is a positive integer, got {value!r}")
             if name in _FIXED and value is not _FIXED[name][0]:
-                raise ValueError(f"{name} is {_FIXED[name][0]}: {_FIXED[name][1]}, got {value!r}")
+                raise ValueError(f"{name} is {_FIXED[name][0]}: {_FIXED[name][1]}, got {value!r}: leave it out")
         warps = triton.get("num_warps", 1)
         if warps & (warps - 1):
             raise ValueError(f"num_warps is a power of 2, got {warps}")
