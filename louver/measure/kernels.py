@@ -11,7 +11,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,11 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.compile.needs import Fits
-from louver.compile.plan.schedule import Schedule
-from louver.isa.targets import SM_90A, Target
+from louver.isa.targets import SM_90A
 from louver.library.compiled import BuiltKernel, Launch, from_json, loaded_keys
-from louver.library.rows import Held
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.machine import forbid_short_sums
 from louver.measure.operands import as_torch
@@ -34,14 +31,12 @@ from louver.measure.sustained import Load, prepare, take_turns
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
 from louver.runtime.cache import KernelRecord
-from louver.user.arguments import Call as BoundCall
-from louver.user.arguments import Kind, classify
 from louver.user.arguments import bind as bind_call
-from louver.user.binding import choose
-from louver.user.compiled import UncleanKernelError, Variant, Wanted, assembled, is_product, record_of
+from louver.user.arguments import classify
+from louver.user.compiled import UncleanKernelError, Wanted, assembled, is_product, record_of
 from louver.user.dense import for_triton
+from louver.user.explained import Unlaunched
 from louver.user.hints import REGISTER_TILES, Hints
-from louver.user.retile import SM_COUNT
 from louver.user.source import ReadOnce, TritonSource
 
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
@@ -195,38 +190,17 @@ def without_folder(text: str) -> str:
     return text.replace(f"{Path.cwd()}/", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """Compiles a call's kernels into the cache on disk, for the measuring device."""
-
-    source: ReadOnce
-    hints: Hints
-    call: BoundCall
-    grid: tuple[int, ...]
-    target: Target
-    sm_count: int = SM_COUNT
-
-    def kernel(
-        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
-    ) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
-        call = self.call if kind is None else replace(self.call, kind=kind)
-        asked = self.source, self.hints, call, variant, SM_90A.name, self.grid, self.sm_count
-        wanted = Wanted.of(*asked, schedule=schedule, fits=fits)
-        record = record_of(wanted)
-        return BuiltKernel((wanted, record), from_json(Launch, record.launch))
-
-    def held(self, argument: str) -> Held:
-        """An address that bulk copies can read, as on the device."""
-        return Held(0, 0)
-
-
 def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, KernelRecord]:
     source = TritonSource(form.kernel)
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    compiler = Compiler(ReadOnce(source), Hints.of(hints), bound, call.grid, SM_90A)
-    return choose(source.name, compiler.hints, bound, call.grid, compiler).kernel.kernel
+
+    def built(wanted: Wanted) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
+        record = record_of(wanted)
+        return BuiltKernel((wanted, record), from_json(Launch, record.launch))
+
+    return Unlaunched(built, ReadOnce(source), Hints.of(hints), bound, call.grid, SM_90A).chosen()
 
 
 def _products(wanted: Wanted, record: KernelRecord) -> dict[str, int]:

@@ -146,12 +146,13 @@ class AutotunedKernel(JitKernel):
             raise ValueError("the emulator takes arrays in host memory, got arrays on a GPU")
         return self._on_host(grid, given, self._emulated)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs on any grid: its config, and the outcome of the others."""
+    def _explain(self, grid: Grid | None, *args: Any, **kwargs: Any) -> Explanation:
+        """How a call runs: its config, and the outcome of the others."""
         given = self._completed(self._given(args, kwargs))
 
         def explained(candidate: Candidate) -> Explanation:
-            return self._explained(*self._bound(rehearsed(candidate), given))
+            call, hints = self._bound(rehearsed(candidate), given)
+            return self._explained(call, hints, grid_sizes(grid, call.given))
 
         return explain_candidates(self._candidates(given), self._remembered(given), explained)
 

@@ -129,7 +129,7 @@ class _Product:
         nest, grid, taken = self.nest, self.checked.grid, self.nest.conditions
         parts = 1 if taken.split is None else self._parts(taken.split, k)
         tiles = -(-m // nest.tile_m) * -(-n // nest.tile_n) * batch
-        if taken.programs == 0 or prod(grid) in (tiles * parts, (taken.programs or 0) * parts * batch):
+        if not grid or taken.programs == 0 or prod(grid) in (tiles * parts, (taken.programs or 0) * parts * batch):
             return
         error = PartError if taken.guarded and prod(grid) > tiles * parts else ValueError
         others = "" if taken.programs is None else f", or {taken.programs} that go from tile to tile"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Generic, Literal, Protocol, TypeVar
@@ -129,7 +129,10 @@ class BoundKernel(Generic[K, M]):
 
 @dataclass(frozen=True, slots=True)
 class _Chooser(Generic[K]):
-    """The choice of a kernel for a call. A kernel that the call does not fit is not lowered: the next one is tried."""
+    """The choice of a kernel for a call. A kernel that the call does not fit is not lowered: the next one is tried.
+
+    grid: empty if unknown. Then a call fits whatever depends on it, and a product has the schedule with which it was compiled.
+    """
 
     name: str
     hints: Hints
@@ -153,15 +156,15 @@ class _Chooser(Generic[K]):
             if unfit.error is not None and not unfit.by_tiles:
                 raise unfit.error from None
             try:
-                found = self.tiles("tiles", self.fits_tiles)
+                found = self.tiles("tiles" if unfit.error is None else "boxed", self.fits_tiles)
             except ValueError as other:
                 raise unfit.error or other from None
             slower = UNALIGNED if unfit.error is None else None
             return replace(found, refused=unfit.error or found.refused, slower=slower)
         nest = found.kernel.launch.checked
-        return self.scheduled(found.kernel, nest) if isinstance(nest, ProductNest) else found
+        return self.scheduled(found.kernel, nest) if isinstance(nest, ProductNest) and self.grid else found
 
-    def tiles(self, variant: Literal["bulk", "tiles"], fits: Fits, *, copies: bool = True) -> Chosen[K]:
+    def tiles(self, variant: Literal["bulk", "boxed", "tiles"], fits: Fits, *, copies: bool = True) -> Chosen[K]:
         """Register tiles, or what else of a variant `fits` accepts. If only the description of sparse tiles does not fit, an
         integer 1 is passed at the launch, or tiles are addressed at run time. copies: whether such a kernel may have bulk copies.
         """
@@ -200,6 +203,10 @@ class _Chooser(Generic[K]):
             return
         try:
             product = bind_product(self.name, needs.checked, self.call, self.grid)
+        except KeyError:
+            if self.grid:
+                raise
+            return
         except ValueError as error:
             raise _ProductError(error, by_tiles=isinstance(error, PartError) and not self.hints.schedule) from None
         read = [(matrix, self.rows(matrix)) for matrix in product.read]
@@ -213,7 +220,8 @@ class _Chooser(Generic[K]):
         """Raises ValueError for a call that does not fit register tiles, and for a product."""
         if isinstance(needs.checked, ProductNest):
             raise ValueError(f"{self.name} is to run by register tiles, got a product")
-        check_tiles(self.name, needs.checked, needs.sparse, self.call, self.grid)
+        with nullcontext() if self.grid else suppress(KeyError):
+            check_tiles(self.name, needs.checked, needs.sparse, self.call, self.grid)
         for argument in needs.computed:
             s = self.call.sparse[argument]
             if s.axis != s.ndim - 1 and s.rows * s.size > MOST_ACROSS:
@@ -250,8 +258,8 @@ class _Chooser(Generic[K]):
 
 
 def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
-    """The kernel that fits the call's sizes and the alignment of its arrays. Raises ValueError for sizes, arrays and
-    grid that do not match, and the errors of `machine.kernel`.
+    """The kernel that fits the call's sizes and the alignment of its arrays. grid: empty if unknown. Raises ValueError for
+    sizes, arrays and grid that do not match, and the errors of `machine.kernel`.
     """
     return _Chooser(name, hints, call, grid, machine).either()
 

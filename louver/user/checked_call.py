@@ -29,7 +29,7 @@ class PartError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call under check. name: of the kernel. numbers: of the call and its grid."""
+    """A call under check. name: of the kernel. grid: empty if unknown. numbers: of the call and its grid."""
 
     name: str
     call: Call
@@ -38,7 +38,7 @@ class CheckedCall:
 
     @classmethod
     def of(cls, name: str, call: Call, grid: Sequence[int]) -> CheckedCall:
-        return cls(name, call, tuple(grid), with_grid(call.numbers, grid))
+        return cls(name, call, tuple(grid), with_grid(call.numbers, grid) if grid else call.numbers)
 
     def positive(self, size: Size) -> int:
         """The value of a product's size. Raises ValueError below 1."""

@@ -37,9 +37,9 @@ class UncleanKernelError(RuntimeError):
     """A product that spills or whose `wgmma` are serialized. Smaller tiles may avoid it."""
 
 
-Variant: TypeAlias = Literal["bulk", "direct", "tiles", "computed"]
-"""Copies that a call's alignment allows: bulk loads and stores, bulk loads, or none, not even of register tiles. "computed":
-register tiles that compute the addresses of all sparse tiles."""
+Variant: TypeAlias = Literal["bulk", "direct", "boxed", "tiles", "computed"]
+"""Copies that a call's alignment allows: bulk loads and stores, or bulk loads. The others are register tiles: with bulk copies
+("boxed"), without them ("tiles"), or with computed addresses of all sparse tiles ("computed")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,10 @@ UNALIGNED = "bulk copies read operands whose address and strides are multiples o
 ADDRESSED = "the call's tiles of a sparse tensor are not those that the kernel describes"
 """Why a call runs by register tiles that compute addresses."""
 
-_REFUSED = {"tiles": UNALIGNED, "computed": ADDRESSED}
+PARTED = "the call multiplies parts of its arrays, and the kernel describes a product of whole matrices"
+"""Why a call whose arrays bulk copies can read runs by register tiles."""
+
+_REFUSED = {"boxed": PARTED, "tiles": UNALIGNED, "computed": ADDRESSED}
 
 CHOSEN = "the hint family asks for register tiles"
 """Why a call runs by register tiles at the user's request."""

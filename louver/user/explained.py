@@ -2,14 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.compiled import CompiledProduct, CompiledTiles
+from louver.compile.needs import Fits
+from louver.compile.plan.schedule import Schedule
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
+from louver.isa.targets import Target
+from louver.library.compiled import BuiltKernel
 from louver.library.demand import Demand
 from louver.library.occupancy import Assembled
 from louver.library.reasons import Reasons, predicted, promised, selected
-from louver.user.compiled import Wanted
+from louver.library.rows import Held
+from louver.user.arguments import Call, Kind
+from louver.user.binding import choose
+from louver.user.compiled import Variant, Wanted
+from louver.user.hints import Hints
+from louver.user.retile import SM_COUNT
+from louver.user.source import TileSource
 from louver.user.units import describe_dots
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Unlaunched(Generic[K]):
+    """The kernels and arrays of a call that is not launched. build: makes a kernel. grid: empty if unknown."""
+
+    build: Callable[[Wanted], BuiltKernel[K]]
+    source: TileSource
+    hints: Hints
+    call: Call
+    grid: Sequence[int]
+    target: Target
+    sm_count: int = SM_COUNT
+
+    def kernel(
+        self, variant: Variant, fits: Fits, schedule: Schedule | None = None, kind: Kind | None = None
+    ) -> BuiltKernel[K]:
+        call = self.call if kind is None else replace(self.call, kind=kind)
+        asked = self.source, self.hints, call, variant, self.target.name, self.grid, self.sm_count
+        return self.build(Wanted.of(*asked, schedule=schedule, fits=fits))
+
+    def held(self, argument: str) -> Held:
+        array = self.call.arrays[argument]
+        return Held(array.address, array.byte_range[1] - array.address)
+
+    def chosen(self) -> K:
+        """The kernel that a launch would run. Raises ValueError for sizes, arrays and grid that do not match."""
+        return choose(self.source.name, self.hints, self.call, self.grid, self).kernel.kernel
 
 
 def reasons_of(found: Assembled, wanted: Wanted) -> Reasons:

@@ -136,9 +136,9 @@ class FindingKernel(JitKernel):
         broken = self._emulated(call.flagged(flag, "not zero"), hints, sizes)
         return kept if len(held) == len(arguments) else broken
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs now, see `JitKernel.explain`, with what was found and which way was measured
-        to be faster. Reads the arguments, and waits for the device.
+    def _explain(self, grid: Grid | None, *args: Any, **kwargs: Any) -> Explanation:
+        """How a call runs now, with what was found and which way was measured to be faster. Reads the arguments, and waits for
+        the device.
         """
         given = self._named(args, kwargs)
         args, kwargs = self._with_frozen(args, kwargs)
@@ -149,7 +149,8 @@ class FindingKernel(JitKernel):
             if name in given and not isinstance(_base(given[name]), SparseTensor)
         ]
         if self._all_frozen:
-            return replace(self._inner.explain(*args, **kwargs), found=tuple(lines))
+            explain = self._inner.explain if grid is None else self._inner.explain[grid]
+            return replace(explain(*args, **kwargs), found=tuple(lines))
         call, hints = self._call(args, kwargs)
         asked = self._asked(call)
         held = _held(asked)
@@ -167,7 +168,8 @@ class FindingKernel(JitKernel):
         elif arguments:
             lines.append("not measured: found wherever it holds" if ordinal is None else "measured at the first call")
         found = held if whole and (outcome is None or outcome.found) else {}
-        return replace(self._explained(call.with_sparse(found), hints), found=tuple(lines))
+        sizes = grid_sizes(grid, call.given)
+        return replace(self._explained(call.with_sparse(found), hints, sizes), found=tuple(lines))
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return {**dict(zip(self._places, args, strict=False)), **kwargs}

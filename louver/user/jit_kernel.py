@@ -148,23 +148,34 @@ class JitKernel:
                 warnings.warn(text, NoKernelWarning, stacklevel=callers_level())
         interpret(self._source, call, sizes)
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs on any grid of the current GPU (without one, of an H200): its kernel
-        family, its schedule, and the reasons.
+    @property
+    def explain(self) -> Explainer:
+        """`explain[grid](…)` says how a call runs on the current GPU (without one, on an H200): its kernel family, its schedule,
+        and the reasons. `explain(…)` says so for any grid, without the checks of a launch that depend on its grid.
         """
-        return self._explained(*self._call(args, kwargs))
+        return Explainer(self._explain)
 
-    def _explained(self, call: Call, hints: Hints) -> Explanation:
+    def _explain(self, grid: Grid | None, *args: Any, **kwargs: Any) -> Explanation:
+        call, hints = self._call(args, kwargs)
+        return self._explained(call, hints, grid_sizes(grid, call.given))
+
+    def _explained(self, call: Call, hints: Hints, grid: tuple[int, ...]) -> Explanation:
         from louver.compile.compiled import CompiledProduct
         from louver.formats.lists import describe_lists
+        from louver.library.compiled import BuiltKernel, Launch
         from louver.library.forms import as_stored, forms_of
-        from louver.user.explained import reasons_of
+        from louver.user.explained import Unlaunched, reasons_of
         from louver.user.units import describe_dots, reasons_for_dense
 
-        place = current_device()
-        target = place.target if isinstance(place, Device) and place.target in TARGETS else TARGET
-        wanted = Wanted.of(self._source, hints, call, "bulk", target)
-        found = assembled(wanted, self._compile(wanted))
+        def built(wanted: Wanted) -> BuiltKernel[tuple[Wanted, CompiledKernel]]:
+            kernel = self._compile(wanted)
+            return BuiltKernel((wanted, kernel), Launch.of(kernel.made))
+
+        device = current_device()
+        target = device.target if isinstance(device, Device) and device.target in TARGETS else TARGET
+        unlaunched = Unlaunched(built, ReadOnce(self._source), hints, call, grid, TARGETS[target])
+        wanted, kernel = unlaunched.chosen()
+        found = assembled(wanted, kernel)
         made, refusal, reasons = found.kernel.made, found.kernel.refusal, reasons_of(found, wanted)
         if isinstance(made, CompiledProduct):
             longer = None
@@ -210,8 +221,17 @@ class Runner(Generic[T]):
         return partial(self.run, grid)
 
 
-def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
-    """The grid's sizes, 0 in any of which launches nothing. Raises ValueError for an invalid grid."""
+class Explainer(Runner[Explanation]):
+    """`self(…)` calls `run(None, …)` too, for any grid."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Explanation:
+        return self.run(None, *args, **kwargs)
+
+
+def grid_sizes(grid: Grid | None, given: dict[str, Any]) -> tuple[int, ...]:
+    """The grid's sizes, 0 in any of which launches nothing; none for an unknown grid. Raises ValueError for an invalid grid."""
+    if grid is None:
+        return ()
     sizes: Any = grid(given) if callable(grid) else grid
     try:
         found = tuple(operator.index(plain(each)) for each in cast("Sequence[Any]", sizes))
