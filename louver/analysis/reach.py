@@ -34,7 +34,7 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
         if monomial == ONE:
             end += factor
             continue
-        counters = [each for each in monomial if not (isinstance(each[0], SSAValue) and each[0] in names)]
+        counters = [each for each in monomial if launch_size(Polynomial.atom(each[0]), names) is None]
         step = launch_size(Polynomial.of({monomial - frozenset(counters): factor}), names)
         if factor < 0 or step is None or len(counters) != 1 or counters[0][1] != 1:
             return None

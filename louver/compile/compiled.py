@@ -80,6 +80,7 @@ class TileOptions:
     gaps: whether rows of a sparse tensor's values may have gaps. Its sizes in the kernel are then those of the tensor, which
         give the length of its metadata.
     computed: sparse arguments whose tiles are addressed at run time; None for those whose tiles cannot be described.
+    parted: whether an index times a stride selects a part of a sparse matrix, not a matrix of a batch.
     """
 
     warps: int | None = None
@@ -89,6 +90,7 @@ class TileOptions:
     ahead: bool = True
     gaps: bool = False
     computed: frozenset[str] | None = None
+    parted: bool = False
 
     def __post_init__(self) -> None:
         warps = self.warps

@@ -96,7 +96,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     MAKE_HOST_DESCRIPTORS,
     Pass("address-sparse-tiles", _address_sparse_tiles),
     TURN_ACROSS,
-    on_module(describe_sparse_tiles),
+    Pass("describe-sparse-tiles", lambda state: describe_sparse_tiles(state.module, parted=state.options.parted)),
     Pass("read-parameters", _read_parameters),
     Pass("decompose-sparse-tensors", _decompose),
     Pass("multiply-kept", _multiply_kept),

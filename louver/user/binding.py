@@ -186,6 +186,8 @@ class _Chooser(Generic[K]):
         kinds = [self.call.kind.without_one(one) for one in self.call.kind.ones]
         for kind in kinds if isinstance(error, ViewError) else ():
             yield from self.tried(variant, self.fits_described, kind)
+        if isinstance(error, ViewError) and copies:
+            yield from self.tried("parted", self.fits_described)
         if error.described and copies:
             yield from self.tried("computed", self.fits_tiles)
         for kind in kinds:

@@ -37,9 +37,9 @@ class UncleanKernelError(RuntimeError):
     """A product that spills or whose `wgmma` are serialized. Smaller tiles may avoid it."""
 
 
-Variant: TypeAlias = Literal["bulk", "direct", "boxed", "tiles", "computed"]
+Variant: TypeAlias = Literal["bulk", "direct", "boxed", "tiles", "parted", "computed"]
 """Copies that a call's alignment allows: bulk loads and stores, or bulk loads. The others are register tiles: with bulk copies
-("boxed"), without them ("tiles"), or with computed addresses of all sparse tiles ("computed")."""
+("boxed"), without them ("tiles"), for parts of matrices ("parted"), or with computed addresses of all sparse tiles ("computed")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,12 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         schedule,
         wanted.target,
         fixed=tuple(fixed),
-        options=TileOptions(warps=wanted.hints.warps, boxes=wanted.variant != "tiles", ctas=wanted.ctas),
+        options=TileOptions(
+            warps=wanted.hints.warps,
+            boxes=wanted.variant != "tiles",
+            ctas=wanted.ctas,
+            parted=wanted.variant == "parted",
+        ),
         multiples=wanted.multiples,
         apart=wanted.apart,
         matrices=wanted.matrices,
@@ -188,7 +193,7 @@ ADDRESSED = "the call's tiles of a sparse tensor are not those that the kernel d
 PARTED = "the call multiplies parts of its arrays, and the kernel describes a product of whole matrices"
 """Why a call whose arrays bulk copies can read runs by register tiles."""
 
-_REFUSED = {"boxed": PARTED, "tiles": UNALIGNED, "computed": ADDRESSED}
+_REFUSED = {"boxed": PARTED, "parted": PARTED, "tiles": UNALIGNED, "computed": ADDRESSED}
 
 CHOSEN = "the hint family asks for register tiles"
 """Why a call runs by register tiles at the user's request."""

@@ -3,10 +3,14 @@ tiles.
 
 All other accesses do not change. An access without a mask must be inside of its tensor. Rows have no gaps, so their
 length is their pitch, and the launch checks how far programs and loops read.
+
+A move by an index times a stride goes to a matrix of a batch, or, for `parted` kernels, to a part of one matrix: parts lie
+below each other, beside each other, or both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -16,22 +20,24 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import BlockPointer, launch_size
+from louver.analysis.ends import Ends
 from louver.analysis.reach import reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
-from louver.compile.condition_attributes import require_reach, require_whole_rows
+from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
 from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
-from louver.ir.polynomial import Polynomial
+from louver.ir.polynomial import Monomial, Polynomial
 from louver.ir.refusal import UnsupportedKernelError, for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.isa.metadata import WARP_ROWS
 
 
-def describe_sparse_tiles(module: ModuleOp) -> None:
-    """Rewrite in place.
+def describe_sparse_tiles(module: ModuleOp, *, parted: bool = False) -> None:
+    """Rewrite in place. parted: whether matrices are parts of one matrix, not of a batch.
 
     Rejects, with operation and source line, accesses that are not a tile of a matrix or of a matrix in a batch. Rejects
     wrapped rows that could affect a result, unless the launch can check that they are whole tiles.
@@ -46,7 +52,8 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
                 _check_block(describer, op)
                 if _is_block(describer, op):
                     return None
-                return op, _with_rows_in_turn(describer, op, describer.access(op, follow=True))
+                found = _with_rows_in_turn(describer, op, describer.access(op, follow=True))
+                return op, _of_parts(describer, op, found) if parted else found
 
         def describe(found: tuple[LoadOp, Access], describer: Describer = describer) -> None:
             with naming_arguments(describer.function, found[0].ptr):
@@ -83,6 +90,55 @@ def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
         return None
     tiles = size // extent
     return (tile - tile // tiles * tiles) * extent
+
+
+def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
+    """The access as a tile of one matrix: an index times a stride moves whole rows of it, and elements in a row.
+
+    The launch checks that parts begin with whole tiles of metadata, and that masks, which end with a part, exclude nothing.
+    """
+    names, one = describer.function.argument_names, Polynomial.number(1)
+    if len(found.dimensions) != 2 or sum(each.stride == one for each in found.dimensions) != 1:
+        raise unsupported("a part of a sparse tensor is read by tiles of rows and columns, one of them contiguous", op)
+    rows, elements = sorted(found.dimensions, key=lambda each: each.stride == one)
+    if found.entry is not None and found.entry.strides:
+        raise unsupported("a part of a matrix is selected by one index times one stride", op)
+    moved = [term for term in elements.first if _is_index_times_stride(term[0], names)]
+    selected = Polynomial.number(0) if found.entry is None else found.entry.index * found.entry.stride
+    columns = rows if found.base in describer.across else elements
+    moves = {each: Polynomial.number(0) for each in (rows, elements)}
+    for monomial, factor in Polynomial(frozenset(moved)) + selected:
+        known = frozenset(each for each in monomial if launch_size(Polynomial.atom(each[0]), names) is not None)
+        index, stride = Polynomial.of({monomial - known: factor}), Polynomial.of({known: 1})
+        whole = stride // rows.stride
+        for each, by in ((rows, whole), (elements, stride - whole * rows.stride)):
+            of = word_columns(tensor_of(op.result).element_type) if each is columns else WARP_ROWS
+            size = launch_size(by, names)
+            if size is None:
+                raise unsupported("the stride of parts must be an argument, a number, or a product of these", op)
+            if by:
+                require_whole_rows(describer.function, size, of)
+            moves[each] += index * (by // of) * of
+    if not any(moves.values()):
+        raise unsupported("no index times a stride selects a part of a matrix", op)
+
+    def made(each: Dimension) -> Dimension:
+        own = each.first - (Polynomial(frozenset(moved)) if each is elements else 0)
+        if each.size is not None:
+            ends = Ends(describer.affine, names)
+            end, size = ends.of(own, "greatest"), launch_size(each.size, names)
+            if end is None or size is None or ends.needs:
+                raise unsupported("a mask of a part of a matrix must end with the last tile", op)
+            require_equal(describer.function, end + each.extent, size)
+        first = own + moves[each]
+        describer.descriptors.compute(first, op)
+        return replace(each, first=first, size=None)
+
+    return replace(found, dimensions=tuple(map(made, found.dimensions)), entry=None)
+
+
+def _is_index_times_stride(monomial: Monomial, names: Mapping[SSAValue, str]) -> bool:
+    return len({launch_size(Polynomial.atom(atom), names) is None for atom, _ in monomial}) == 2
 
 
 def _block(describer: Describer, op: LoadOp) -> BlockPointer | None:
