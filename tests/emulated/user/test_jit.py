@@ -153,10 +153,10 @@ def test_operands_that_bulk_copies_cannot_read(rng: np.random.Generator) -> None
 
 @pytest.mark.parametrize("name", ["dot_f16", "right_sparse"])
 def test_a_product_of_small_tiles_has_tiles_of_its_own(rng: np.random.Generator, name: str) -> None:
-    run, kernel = RUNS[name](rng, name), JitKernel(tile_source(name), Hints())
+    run, kernel = RUNS[name](rng, name, 50, 72, 136), JitKernel(tile_source(name), Hints())
     kernel.emulate[run.grid](**TILE_CASES[name].constexprs | dict(run.arguments))
     run.check()
-    explained = kernel.explain(**TILE_CASES[name].constexprs | dict(run.arguments))
+    explained = kernel.explain[run.grid](**TILE_CASES[name].constexprs | dict(run.arguments))
     assert explained.family == "product" and explained.schedule is not None and explained.schedule.tile.m >= 64
 
 

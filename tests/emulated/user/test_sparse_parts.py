@@ -270,3 +270,48 @@ def test_parts_of_a_row_are_read_in_whole_pieces(monkeypatch: pytest.MonkeyPatch
     for name, expected in call.expected().items():
         np.testing.assert_allclose(outs[name], expected, rtol=2e-2, atol=2e-2)
     assert made[-1] == ("w is read at computed addresses, in pieces of 16 bytes of values",)
+
+
+@pytest.mark.parametrize("depth", [128, 144])
+@pytest.mark.parametrize(
+    ("stored", "computed"),
+    [("[parts · K, N]", True), ("[K, parts · N]", True), ("[N, parts · K]", True), ("[parts · N, K]", False)],
+)
+@pytest.mark.parametrize("turns", ["", ", in turn"])
+def test_parts_of_a_matrix_are_boxes_if_masks_exclude_nothing(
+    stored: str, computed: bool, turns: str, depth: int
+) -> None:
+    """Parts below each other have boxes for any K, because a mask ends with a row of the matrix."""
+    from louver.measure.forms import Sizes, bind
+    from support.triton.public.parts import FORMS
+
+    form = next(form for form in FORMS if form.name == f"parts of a matrix {stored}{turns}")
+    call = form.call(1, Sizes(40, 96, depth, 32, 32, 64))
+    known, outs = bind(call, sparse=True)
+    kernel = louver.jit(form.kernel)
+    report = kernel.emulate[call.grid](**known)
+    for name, expected in call.expected().items():
+        np.testing.assert_allclose(outs[name], expected, rtol=2e-2, atol=2e-2)
+    turned_rows = stored == "[K, parts · N]" and bool(turns)
+    apart = computed and depth % 64 > 0 and not turned_rows
+    assert ("at computed addresses" in str(kernel.explain[call.grid](**known))) == apart
+    assert report.bulk_loads or apart
+
+
+def test_explain_with_a_grid_says_what_a_launch_runs() -> None:
+    from louver.measure.forms import Sizes, bind
+    from support.triton.public.parts import FORMS
+
+    form = next(form for form in FORMS if form.name == "parts of a matrix [parts · N, K]")
+    call = form.call(1, Sizes(40, 128, 128, 64, 64, 64))
+    known, _ = bind(call, sparse=True)
+    kernel = louver.jit(form.kernel)
+    said = kernel.explain[call.grid](**known)
+    assert (said.family, kernel.explain(**known).family) == ("register tiles", "product")
+    assert (
+        said.refusal == "the call multiplies parts of its arrays, and the kernel describes a product of whole matrices"
+    )
+    with pytest.raises(ValueError, match="a grid has 1 to 3 axes"):
+        kernel.explain[()](**known)
+    with pytest.raises(ValueError, match=r"sizes of the dense tensor for 'w', \[384, 128\], got \[3, 128, 132\]"):
+        kernel.explain[call.grid](**known | {"K": 132})

@@ -98,8 +98,7 @@ def _grid(name: str, m: int, n: int) -> tuple[int, int]:
     return tiles(m, tile["BM"]), tiles(n, tile["BN"])
 
 
-def _any_dot(rng: np.random.Generator, name: str) -> Run:
-    m, n, k = 50, 37, 148
+def _any_dot(rng: np.random.Generator, name: str, m: int = 50, n: int = 37, k: int = 148) -> Run:
     a, b, given = _operands(rng, name, m, n, k)
     out = ELEMENTS[TILE_CASES[name].signature["d"].removeprefix("*")]
     expected = product(a, b, out)
@@ -116,8 +115,7 @@ def _small_dot(rng: np.random.Generator, name: str) -> Run:
     return Run((1,), {"d": poisoned((32, 16), "f16"), "a": given, "b": b}, {"d": product(a, b, "f16")})
 
 
-def _right_sparse(rng: np.random.Generator, name: str) -> Run:
-    m, n, k = 21, 70, 132
+def _right_sparse(rng: np.random.Generator, name: str, m: int = 21, n: int = 70, k: int = 132) -> Run:
     x, w = draw(rng, "f16", m, k), louver.prune(draw(rng, "f16", n, k), "2:4")
     arguments = {"d": poisoned((m, n), "f16"), "x": x, "w": louver.compress(w, "2:4"), "M": m, "N": n, "K": k}
     return Run(_grid(name, m, n), arguments, {"d": product(x, np.ascontiguousarray(w.T), "f16")})
@@ -256,7 +254,7 @@ def _pointer_loop(rng: np.random.Generator, name: str) -> Run:
     return Run((1,), arguments, {"out": expected})
 
 
-RUNS: dict[str, Callable[[np.random.Generator, str], Run]] = {
+RUNS: dict[str, Callable[..., Run]] = {
     **{name: _any_dot for name, case in TILE_CASES.items() if case.kernel == "any_dot"},
     "small_dot": _small_dot,
     "right_sparse": _right_sparse,
