@@ -1,0 +1,168 @@
+"""`tl.dot_scaled` as tile IR has it: both operands become 16-bit numbers, times the scales of their blocks along K, and a
+dot multiplies them. Triton does the same on GPUs without an instruction for it, such as Hopper.
+
+A scale of one byte (e8m0) is a power of two, 2^(x - 127), and NaN for 255. Scales that are floats multiply as they are.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import BoolAttr, IntegerType, StringAttr, TensorType, bf16, f16, f32, i8
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    ParsePropInAttrDict,
+    VarConstraint,
+    base,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+from louver.frontend.ttir.libdevice import filled
+from louver.ir import tile as tt
+from louver.ir.arith import ExtUIOp
+from louver.ir.comparisons import CmpiOp
+from louver.ir.refusal import unsupported
+from louver.ir.tile import syntax
+from louver.ir.tile.types import element_of, tensor_like, tensor_of
+
+_FORMATS: dict[str, Attribute] = {
+    "e2m1": i8,
+    "e4m3": tt.element_attribute("e4m3"),
+    "e5m2": tt.element_attribute("e5m2"),
+    "bf16": bf16,
+    "fp16": f16,
+}
+"""The element type of an operand's tile, by Triton's name of its numbers. A byte holds two numbers of e2m1."""
+
+
+@irdl_op_definition
+class DotScaledOp(IRDLOperation):
+    """a, times its scales, @ b, times its scales, + c. The scales of b are [N, blocks], although b is [K, N].
+
+    fast_math: scales are not NaN. a_packed, b_packed: whether bytes of e2m1 are pairs along K.
+    """
+
+    name = "tt.dot_scaled"
+    T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
+    a = operand_def(TensorType)
+    a_scale = opt_operand_def(TensorType)
+    b = operand_def(TensorType)
+    b_scale = opt_operand_def(TensorType)
+    c = operand_def(T)
+    a_format = prop_def(StringAttr, prop_name="a_elem_type")
+    b_format = prop_def(StringAttr, prop_name="b_elem_type")
+    fast_math = opt_prop_def(BoolAttr, prop_name="fastMath")
+    a_packed = opt_prop_def(BoolAttr, prop_name="lhs_k_pack")
+    b_packed = opt_prop_def(BoolAttr, prop_name="rhs_k_pack")
+    d = result_def(T)
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
+    custom_directives = (syntax.Word,)
+    assembly_format = (
+        "$a (`scale` $a_scale^)? `,` $b (`scale` $b_scale^)? `,` $c `lhs` `=` custom<Word>($a_elem_type) "
+        "`rhs` `=` custom<Word>($b_elem_type) attr-dict `:` type($a) (`,` type($a_scale)^)? `*` type($b) "
+        "(`,` type($b_scale)^)? `->` type($d)"
+    )
+
+
+def scaled_dot(op: DotScaledOp) -> Operation:
+    """The dot that computes it. Rejects formats, tiles and scales that Triton does not have."""
+    rank = tensor_of(op.d).get_num_dims()
+    if not tensor_of(op.a).get_num_dims() == tensor_of(op.b).get_num_dims() == rank > 1:
+        raise unsupported("tl.dot_scaled multiplies matrices, or batches of them", op)
+    half = f16 if f16 in (element_of(op.a.type), element_of(op.b.type)) else bf16
+    a = _operand(op, op.a, op.a_format.data, op.a_scale, half, rank - 1, rank - 1 - (not _is_true(op.a_packed)))
+    b = _operand(op, op.b, op.b_format.data, op.b_scale, half, rank - 2, rank - 2 + (not _is_true(op.b_packed)))
+    return tt.DotOp(a, b, op.c)
+
+
+def _is_true(attribute: BoolAttr | None) -> bool:
+    """Also for an attribute that is left out."""
+    return attribute is None or bool(attribute.value.data)
+
+
+def _operand(
+    op: DotScaledOp, tile: SSAValue, form: str, scale: SSAValue | None, half: Attribute, along: int, packed: int
+) -> SSAValue:
+    """An operand's numbers of 16 bits, times their scales. along: the axis that is K. packed: the axis of pairs of e2m1."""
+    if form not in _FORMATS or element_of(tile.type) != _FORMATS[form]:
+        raise unsupported(
+            f"an operand of tl.dot_scaled has a format among {', '.join(_FORMATS)}, and bytes (uint8) or numbers of it",
+            op,
+        )
+    # Scales are beyond the exponents of f16: both factors are f32 then, and the product is rounded once.
+    wide = half if half == bf16 or (scale is None and form != "e2m1") else f32
+    numbers = _unpacked(tile, packed, wide) if form == "e2m1" else _as(tile, wide)
+    if scale is not None:
+        shape = list(tensor_of(numbers).get_shape())
+        columns = shape.pop(along)
+        blocks = tensor_of(scale).get_shape()
+        if list(blocks[:-1]) != shape or blocks[-1] < 1 or columns % blocks[-1]:
+            raise unsupported(
+                f"an operand of tl.dot_scaled with rows {shape} and {columns} columns of K has scales [rows, blocks]",
+                op,
+            )
+        factors = tt.BroadcastOp(
+            tt.ExpandDimsOp(_powers(op, scale, wide), len(blocks)).result, [*blocks, columns // blocks[-1]]
+        )
+        whole = tt.ReshapeOp(factors.result, [*shape, columns]).result
+        numbers = arith.MulfOp(numbers, _turned(whole, along)).result
+    return _as(numbers, half)
+
+
+def _as(numbers: SSAValue, element: Attribute) -> SSAValue:
+    type_ = tensor_like(tensor_of(numbers), element)
+    return numbers if numbers.type == type_ else tt.FpToFpOp.create(operands=[numbers], result_types=[type_]).result
+
+
+def _turned(tile: SSAValue, axis: int) -> SSAValue:
+    """The tile with its last axis and another of the last two exchanged."""
+    rank = tensor_of(tile).get_num_dims()
+    if axis == rank - 1:
+        return tile
+    return tt.TransOp(tile, (*range(rank - 2), rank - 1, rank - 2)).result
+
+
+def _unpacked(tile: SSAValue, axis: int, wide: Attribute) -> SSAValue:
+    """The numbers of bytes with two of e2m1, the first one in the low bits."""
+    bytes_ = _turned(tile, axis)
+    low = arith.AndIOp(bytes_, filled(15, bytes_.type)).result
+    pairs = tt.JoinOp(low, arith.ShRUIOp(bytes_, filled(4, bytes_.type)).result).result
+    *shape, count = tensor_of(bytes_).get_shape()
+    codes, bits, mantissa = _widened(tt.ReshapeOp(pairs, [*shape, 2 * count]).result, wide)
+    sign = _shifted(arith.AndIOp(codes, filled(8, codes.type)).result, bits - 4)
+    # Exponent and mantissa in their places, also of 0.5, which is subnormal: numbers are 2^126 times too small.
+    size = _shifted(arith.AndIOp(codes, filled(7, codes.type)).result, mantissa - 1)
+    small = arith.BitcastOp(arith.OrIOp(sign, size).result, tensor_like(tensor_of(codes), wide)).result
+    return _turned(arith.MulfOp(small, filled(2.0**126, small.type)).result, axis)
+
+
+def _powers(op: DotScaledOp, scale: SSAValue, wide: Attribute) -> SSAValue:
+    """Scales as numbers."""
+    if element_of(scale.type) == _FORMATS["e4m3"]:
+        return _as(scale, wide)
+    if element_of(scale.type) != i8:
+        raise unsupported("scales of tl.dot_scaled are bytes (uint8, for 2^(x - 127)) or float8e4nv", op)
+    codes, _, mantissa = _widened(scale, wide)
+    # The greatest bit of the mantissa makes a NaN of 255, and 2^-127 of 0. These alone are below 2 with 1 added.
+    ends = CmpiOp(arith.AddiOp(scale, filled(1, scale.type)).result, filled(2, scale.type), "ult").result
+    first = _shifted(ExtUIOp(ends, codes.type).result, mantissa - 1)
+    found = arith.OrIOp(_shifted(codes, mantissa), first).result
+    return arith.BitcastOp(found, tensor_like(tensor_of(scale), wide)).result
+
+
+def _widened(bytes_: SSAValue, wide: Attribute) -> tuple[SSAValue, int, int]:
+    """Bytes as integers of as many bits as a type of floats, the number of these bits, and that of its mantissa."""
+    bits, mantissa = (16, 7) if wide == bf16 else (32, 23)
+    return ExtUIOp(bytes_, tensor_like(tensor_of(bytes_), IntegerType(bits))).result, bits, mantissa
+
+
+def _shifted(integers: SSAValue, by: int) -> SSAValue:
+    return arith.ShLIOp(integers, filled(by, integers.type)).result
