@@ -78,70 +78,48 @@ def scaled_dot(op: DotScaledOp) -> Operation:
     if not tensor_of(op.a).get_num_dims() == tensor_of(op.b).get_num_dims() == rank > 1:
         raise unsupported("tl.dot_scaled multiplies matrices, or batches of them", op)
     half = f16 if f16 in (element_of(op.a.type), element_of(op.b.type)) else bf16
-    a = _operand(op, op.a, op.a_format.data, op.a_scale, half, rank - 1, rank - 1 - (not _is_true(op.a_packed)))
-    b = _operand(op, op.b, op.b_format.data, op.b_scale, half, rank - 2, rank - 2 + (not _is_true(op.b_packed)))
+    rows, columns = rank - 2, rank - 1
+    a = _operand(op, op.a, op.a_format.data, op.a_scale, half, columns, columns if _holds(op.a_packed) else rows)
+    b = _operand(op, op.b, op.b_format.data, op.b_scale, half, rows, rows if _holds(op.b_packed) else columns)
     return tt.DotOp(a, b, op.c)
 
 
-def _is_true(attribute: BoolAttr | None) -> bool:
-    """Also for an attribute that is left out."""
+def _holds(attribute: BoolAttr | None) -> bool:
+    """Whether an attribute is true, or left out."""
     return attribute is None or bool(attribute.value.data)
 
 
 def _operand(
     op: DotScaledOp, tile: SSAValue, form: str, scale: SSAValue | None, half: Attribute, along: int, packed: int
 ) -> SSAValue:
-    """An operand's numbers of 16 bits, times their scales. along: the axis that is K. packed: the axis of pairs of e2m1."""
-    if form not in _FORMATS or element_of(tile.type) != _FORMATS[form]:
+    """An operand as 16-bit numbers, times its scales. along: the axis that is K. packed: the axis of pairs of e2m1."""
+    if _FORMATS.get(form) != element_of(tile.type):
         raise unsupported(
-            f"an operand of tl.dot_scaled has a format among {', '.join(_FORMATS)}, and bytes (uint8) or numbers of it",
+            f"the operands of tl.dot_scaled are {', '.join(_FORMATS)}, each by its own type or as bytes",
             op,
+            "convert the tile to one of them",
         )
-    # Scales are beyond the exponents of f16: both factors are f32 then, and the product is rounded once.
+    # Scales exceed the exponents of f16. Both factors of its numbers are f32, so that only the product is rounded.
     wide = half if half == bf16 or (scale is None and form != "e2m1") else f32
     numbers = _unpacked(tile, packed, wide) if form == "e2m1" else _as(tile, wide)
     if scale is not None:
         shape = list(tensor_of(numbers).get_shape())
-        columns = shape.pop(along)
-        blocks = tensor_of(scale).get_shape()
-        if list(blocks[:-1]) != shape or blocks[-1] < 1 or columns % blocks[-1]:
-            raise unsupported(
-                f"an operand of tl.dot_scaled with rows {shape} and {columns} columns of K has scales [rows, blocks]",
-                op,
-            )
-        factors = tt.BroadcastOp(
-            tt.ExpandDimsOp(_powers(op, scale, wide), len(blocks)).result, [*blocks, columns // blocks[-1]]
-        )
-        whole = tt.ReshapeOp(factors.result, [*shape, columns]).result
-        numbers = arith.MulfOp(numbers, _turned(whole, along)).result
+        shape.append(shape.pop(along))
+        numbers = arith.MulfOp(numbers, _turned(_factors(op, scale, shape, wide), along)).result
     return _as(numbers, half)
 
 
-def _as(numbers: SSAValue, element: Attribute) -> SSAValue:
-    type_ = tensor_like(tensor_of(numbers), element)
-    return numbers if numbers.type == type_ else tt.FpToFpOp.create(operands=[numbers], result_types=[type_]).result
-
-
-def _turned(tile: SSAValue, axis: int) -> SSAValue:
-    """The tile with its last axis and another of the last two exchanged."""
-    rank = tensor_of(tile).get_num_dims()
-    if axis == rank - 1:
-        return tile
-    return tt.TransOp(tile, (*range(rank - 2), rank - 1, rank - 2)).result
-
-
-def _unpacked(tile: SSAValue, axis: int, wide: Attribute) -> SSAValue:
-    """The numbers of bytes with two of e2m1, the first one in the low bits."""
-    bytes_ = _turned(tile, axis)
-    low = arith.AndIOp(bytes_, filled(15, bytes_.type)).result
-    pairs = tt.JoinOp(low, arith.ShRUIOp(bytes_, filled(4, bytes_.type)).result).result
-    *shape, count = tensor_of(bytes_).get_shape()
-    codes, bits, mantissa = _widened(tt.ReshapeOp(pairs, [*shape, 2 * count]).result, wide)
-    sign = _shifted(arith.AndIOp(codes, filled(8, codes.type)).result, bits - 4)
-    # Exponent and mantissa in their places, also of 0.5, which is subnormal: numbers are 2^126 times too small.
-    size = _shifted(arith.AndIOp(codes, filled(7, codes.type)).result, mantissa - 1)
-    small = arith.BitcastOp(arith.OrIOp(sign, size).result, tensor_like(tensor_of(codes), wide)).result
-    return _turned(arith.MulfOp(small, filled(2.0**126, small.type)).result, axis)
+def _factors(op: DotScaledOp, scale: SSAValue, shape: list[int], wide: Attribute) -> SSAValue:
+    """The scale of each number of a tile of a shape [..., rows, K]."""
+    blocks = list(tensor_of(scale).get_shape())
+    if blocks[:-1] != shape[:-1] or blocks[-1] < 1 or shape[-1] % blocks[-1]:
+        raise unsupported(
+            f"an operand of tl.dot_scaled with rows of {shape[-1]} columns has scales [rows, blocks of K]",
+            op,
+            "give each row a scale for every block; those of the right operand are not transposed",
+        )
+    one = tt.ExpandDimsOp(_powers(op, scale, wide), len(blocks)).result
+    return tt.ReshapeOp(tt.BroadcastOp(one, [*blocks, shape[-1] // blocks[-1]]).result, shape).result
 
 
 def _powers(op: DotScaledOp, scale: SSAValue, wide: Attribute) -> SSAValue:
@@ -149,20 +127,50 @@ def _powers(op: DotScaledOp, scale: SSAValue, wide: Attribute) -> SSAValue:
     if element_of(scale.type) == _FORMATS["e4m3"]:
         return _as(scale, wide)
     if element_of(scale.type) != i8:
-        raise unsupported("scales of tl.dot_scaled are bytes (uint8, for 2^(x - 127)) or float8e4nv", op)
+        raise unsupported(
+            "scales of tl.dot_scaled are bytes (tl.uint8), x for 2^(x - 127), or tl.float8e4nv",
+            op,
+            "convert them, or scale the operands beside tl.dot",
+        )
     codes, _, mantissa = _widened(scale, wide)
-    # The greatest bit of the mantissa makes a NaN of 255, and 2^-127 of 0. These alone are below 2 with 1 added.
+    # The greatest bit of the mantissa makes 2^-127 of 0, and NaN of 255: the bytes that are below 2 with 1 added.
     ends = CmpiOp(arith.AddiOp(scale, filled(1, scale.type)).result, filled(2, scale.type), "ult").result
-    first = _shifted(ExtUIOp(ends, codes.type).result, mantissa - 1)
-    found = arith.OrIOp(_shifted(codes, mantissa), first).result
+    greatest = _shifted(ExtUIOp(ends, codes.type).result, mantissa - 1)
+    found = arith.OrIOp(_shifted(codes, mantissa), greatest).result
     return arith.BitcastOp(found, tensor_like(tensor_of(scale), wide)).result
 
 
+def _unpacked(tile: SSAValue, axis: int, wide: Attribute) -> SSAValue:
+    """The numbers of bytes that hold two of e2m1 along an axis, the first one in the low bits."""
+    pairs = _turned(tile, axis)
+    *shape, count = tensor_of(pairs).get_shape()
+    first = arith.AndIOp(pairs, filled(15, pairs.type)).result
+    both = tt.JoinOp(first, arith.ShRUIOp(pairs, filled(4, pairs.type)).result).result
+    codes, bits, mantissa = _widened(tt.ReshapeOp(both, [*shape, 2 * count]).result, wide)
+    sign = _shifted(arith.AndIOp(codes, filled(8, codes.type)).result, bits - 4)
+    # Exponent and mantissa in their places give numbers that are 2^126 times too small, and 0.5 as a subnormal one.
+    size = _shifted(arith.AndIOp(codes, filled(7, codes.type)).result, mantissa - 1)
+    small = arith.BitcastOp(arith.OrIOp(sign, size).result, tensor_like(tensor_of(codes), wide)).result
+    return _turned(arith.MulfOp(small, filled(2.0**126, small.type)).result, axis)
+
+
 def _widened(bytes_: SSAValue, wide: Attribute) -> tuple[SSAValue, int, int]:
-    """Bytes as integers of as many bits as a type of floats, the number of these bits, and that of its mantissa."""
+    """Bytes as integers of the bits of a type of floats, the number of these bits, and that of its mantissa."""
     bits, mantissa = (16, 7) if wide == bf16 else (32, 23)
     return ExtUIOp(bytes_, tensor_like(tensor_of(bytes_), IntegerType(bits))).result, bits, mantissa
 
 
 def _shifted(integers: SSAValue, by: int) -> SSAValue:
     return arith.ShLIOp(integers, filled(by, integers.type)).result
+
+
+def _as(numbers: SSAValue, element: Attribute) -> SSAValue:
+    """The numbers in another type of floats."""
+    type_ = tensor_like(tensor_of(numbers), element)
+    return numbers if numbers.type == type_ else tt.FpToFpOp.create(operands=[numbers], result_types=[type_]).result
+
+
+def _turned(tile: SSAValue, axis: int) -> SSAValue:
+    """The tile with one of its last two axes as the last one, or moved back from there."""
+    rank = tensor_of(tile).get_num_dims()
+    return tile if axis == rank - 1 else tt.TransOp(tile, (*range(rank - 2), rank - 1, rank - 2)).result
