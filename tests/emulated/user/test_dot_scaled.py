@@ -275,3 +275,20 @@ def test_bytes_of_floats(rng: np.random.Generator) -> None:
     assert "mma.sp" in dot
     louver.jit(scaled_rows).emulate[(1, 1)](y=y, **call)
     check(y, *operands.wide((True, True)))
+
+
+def test_sparse_bytes_of_pairs(rng: np.random.Generator) -> None:
+    """Pairs of zeros: kept bytes give both numbers of each, and the dot is dense."""
+    m, n, k = 48, 40, 256
+    x, xs = (
+        louver.prune(rng.integers(1, 256, (m, k // 2), np.uint8), "2:4"),
+        rng.integers(119, 134, (m, k // 32), np.uint8),
+    )
+    w, y = rng.standard_normal((n, k)).astype(TYPES["bf16"]), poisoned(m, n)
+    given = {"x": louver.compress(x, "2:4"), "xs": xs, "w": w, "M": m, "N": n, "K": k, "FW": "bf16", "ALONG_K": True}
+    given |= {"GROUP": 32, "LEFT": True, "BM": 32, "BN": 32, "BK": 128}
+    said = louver.jit(pairs_beside_sparse).explain(y=y, **given)
+    assert "mma of" in said.dots[0] and "mma.sp" not in said.dots[0]
+    louver.jit(pairs_beside_sparse).emulate[(2, 2)](y=y, **given)
+    codes = np.stack([x & 15, x >> 4], axis=2).reshape(m, k)
+    check(y, widened(codes.view(ml_dtypes.float4_e2m1fn), xs), widened(w, None))
