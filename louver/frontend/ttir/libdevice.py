@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, i32
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, f32, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, RemFOp, SIToFPOp, TruncIOp, UIToFPOp
@@ -70,7 +70,7 @@ def filled(number: float, type_: Attribute) -> SSAValue:
     if isinstance(element, IntegerType):
         attribute = IntegerAttr(_wrapped(int(number), element.bitwidth), element.bitwidth)
     else:
-        attribute = FloatAttr(number, cast(Any, element))
+        attribute = FloatAttr(number, f32)
     value: SSAValue = arith.ConstantOp(attribute).result
     tensor = as_tensor(type_)
     return value if tensor is None else SplatOp(value, tensor.get_shape()).result

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import BoolAttr, IntegerType, StringAttr, TensorType, bf16, f16, f32, i8
+from xdsl.dialects.builtin import BoolAttr, StringAttr, TensorType, bf16, f16, f32, i8, i16, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -99,17 +99,17 @@ def _operand(
             op,
             "convert the tile to one of them",
         )
-    # Scales exceed the exponents of f16. Both factors of its numbers are f32, so that only the product is rounded.
-    wide = half if half == bf16 or (scale is None and form != "e2m1") else f32
-    numbers = _unpacked(tile, packed, wide) if form == "e2m1" else _as(tile, wide)
+    numbers = _unpacked(tile, packed) if form == "e2m1" else tile
     if scale is not None:
         shape = list(tensor_of(numbers).get_shape())
         shape.append(shape.pop(along))
-        numbers = arith.MulfOp(numbers, _turned(_factors(op, scale, shape, wide), along)).result
+        factors = _as(_turned(_factors(op, scale, shape), along), f32)
+        # In f32, since scales exceed the exponents of f16. Only the product is rounded.
+        numbers = arith.MulfOp(_as(numbers, f32), factors).result
     return _as(numbers, half)
 
 
-def _factors(op: DotScaledOp, scale: SSAValue, shape: list[int], wide: Attribute) -> SSAValue:
+def _factors(op: DotScaledOp, scale: SSAValue, shape: list[int]) -> SSAValue:
     """The scale of each number of a tile of a shape [..., rows, K]."""
     blocks = list(tensor_of(scale).get_shape())
     if blocks[:-1] != shape[:-1] or blocks[-1] < 1 or shape[-1] % blocks[-1]:
@@ -118,46 +118,41 @@ def _factors(op: DotScaledOp, scale: SSAValue, shape: list[int], wide: Attribute
             op,
             "give each row a scale for every block; those of the right operand are not transposed",
         )
-    one = tt.ExpandDimsOp(_powers(op, scale, wide), len(blocks)).result
+    one = tt.ExpandDimsOp(_powers(op, scale), len(blocks)).result
     return tt.ReshapeOp(tt.BroadcastOp(one, [*blocks, shape[-1] // blocks[-1]]).result, shape).result
 
 
-def _powers(op: DotScaledOp, scale: SSAValue, wide: Attribute) -> SSAValue:
-    """Scales as numbers."""
+def _powers(op: DotScaledOp, scale: SSAValue) -> SSAValue:
+    """Scales as numbers of bf16, which has all of them."""
     if element_of(scale.type) == _FORMATS["e4m3"]:
-        return _as(scale, wide)
+        return _as(scale, bf16)
     if element_of(scale.type) != i8:
         raise unsupported(
             "scales of tl.dot_scaled are bytes (tl.uint8), x for 2^(x - 127), or tl.float8e4nv",
             op,
             "convert them, or scale the operands beside tl.dot",
         )
-    codes, _, mantissa = _widened(scale, wide)
+    codes = ExtUIOp(scale, tensor_like(tensor_of(scale), i16)).result
     # The greatest bit of the mantissa makes 2^-127 of 0, and NaN of 255: the bytes that are below 2 with 1 added.
     ends = CmpiOp(arith.AddiOp(scale, filled(1, scale.type)).result, filled(2, scale.type), "ult").result
-    greatest = _shifted(ExtUIOp(ends, codes.type).result, mantissa - 1)
-    found = arith.OrIOp(_shifted(codes, mantissa), greatest).result
-    return arith.BitcastOp(found, tensor_like(tensor_of(scale), wide)).result
+    found = arith.OrIOp(_shifted(codes, 7), _shifted(ExtUIOp(ends, codes.type).result, 6)).result
+    return arith.BitcastOp(found, tensor_like(tensor_of(scale), bf16)).result
 
 
-def _unpacked(tile: SSAValue, axis: int, wide: Attribute) -> SSAValue:
-    """The numbers of bytes that hold two of e2m1 along an axis, the first one in the low bits."""
+def _unpacked(tile: SSAValue, axis: int) -> SSAValue:
+    """The numbers, in f32, of bytes that hold two of e2m1 along an axis, the first one in the low bits."""
     pairs = _turned(tile, axis)
     *shape, count = tensor_of(pairs).get_shape()
     first = arith.AndIOp(pairs, filled(15, pairs.type)).result
-    both = tt.JoinOp(first, arith.ShRUIOp(pairs, filled(4, pairs.type)).result).result
-    codes, bits, mantissa = _widened(tt.ReshapeOp(both, [*shape, 2 * count]).result, wide)
-    sign = _shifted(arith.AndIOp(codes, filled(8, codes.type)).result, bits - 4)
+    both = tt.ReshapeOp(
+        tt.JoinOp(first, arith.ShRUIOp(pairs, filled(4, pairs.type)).result).result, [*shape, 2 * count]
+    )
+    codes = ExtUIOp(both.result, tensor_like(tensor_of(both.result), i32)).result
+    sign = _shifted(arith.AndIOp(codes, filled(8, codes.type)).result, 28)
     # Exponent and mantissa in their places give numbers that are 2^126 times too small, and 0.5 as a subnormal one.
-    size = _shifted(arith.AndIOp(codes, filled(7, codes.type)).result, mantissa - 1)
-    small = arith.BitcastOp(arith.OrIOp(sign, size).result, tensor_like(tensor_of(codes), wide)).result
+    size = _shifted(arith.AndIOp(codes, filled(7, codes.type)).result, 22)
+    small = arith.BitcastOp(arith.OrIOp(sign, size).result, tensor_like(tensor_of(codes), f32)).result
     return _turned(arith.MulfOp(small, filled(2.0**126, small.type)).result, axis)
-
-
-def _widened(bytes_: SSAValue, wide: Attribute) -> tuple[SSAValue, int, int]:
-    """Bytes as integers of the bits of a type of floats, the number of these bits, and that of its mantissa."""
-    bits, mantissa = (16, 7) if wide == bf16 else (32, 23)
-    return ExtUIOp(bytes_, tensor_like(tensor_of(bytes_), IntegerType(bits))).result, bits, mantissa
 
 
 def _shifted(integers: SSAValue, by: int) -> SSAValue:
