@@ -75,7 +75,6 @@ _INSTEAD = {
         "a pointer must come from an argument",
         "pass each array as an argument, not a table of addresses",
     ),
-    "tt.dot_scaled": ("tl.dot_scaled is not supported", "scale the operands, or the sums, by tiles of scales"),
     "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
 """The rule and the advice for rejected operations that can be written in another way."""

@@ -30,6 +30,7 @@ from louver.frontend.ttir.assembly import InlineAssemblyOp, read_assembly
 from louver.frontend.ttir.calls import CallOp
 from louver.frontend.ttir.libdevice import respell, upper_half
 from louver.frontend.ttir.limits import check_count
+from louver.frontend.ttir.scaled import DotScaledOp, scaled_dot
 from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp
 from louver.ir.building import building
@@ -167,7 +168,7 @@ class AssertOp(IRDLOperation):
 
 OPERATIONS: tuple[type[Operation], ...] = (
     *(CatOp, PreciseSqrtOp, PreciseDivFOp, MulhiUIOp, HistogramOp, BarrierOp, GpuBarrierOp, PrintOp, AssertOp),
-    *(InlineAssemblyOp, CallOp),
+    *(InlineAssemblyOp, CallOp, DotScaledOp),
 )  # fmt: skip
 
 
@@ -251,4 +252,5 @@ _RULES: dict[type[Operation], Callable[[Any], Operation | Sequence[SSAValue]]] =
     AssertOp: _left_out("tl.device_assert"),
     tt.ExternElementwiseOp: lambda op: respell(op) or op,
     InlineAssemblyOp: read_assembly,
+    DotScaledOp: scaled_dot,
 }

@@ -153,6 +153,34 @@ def half_sums(y, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     tl.store(y_at, total - least[:, None].to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
+@triton.jit
+def microscaled(y, x, xs, w, ws, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y [M, N] = x [M, K] of e5m2 times w [N, K] of e4m3 transposed: a power of two for 32 columns of each row of both."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    block = tl.arange(0, BK // 32)
+    blocks = tl.cdiv(K, 32)
+    x_at = x + m[:, None] * K + k[None, :]
+    w_at = w + n[:, None] * K + k[None, :]
+    xs_at = xs + m[:, None] * blocks + block[None, :]
+    ws_at = ws + n[:, None] * blocks + block[None, :]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for step in range(tl.cdiv(K, BK)):
+        inside = (k < K - step * BK)[None, :]
+        known = (block < blocks - step * (BK // 32))[None, :]
+        a = tl.load(x_at, mask=(m < M)[:, None] & inside, other=0.0)
+        b = tl.load(w_at, mask=(n < N)[:, None] & inside, other=0.0)
+        of_a = tl.load(xs_at, mask=(m < M)[:, None] & known, other=127)
+        of_b = tl.load(ws_at, mask=(n < N)[:, None] & known, other=127)
+        total = tl.dot_scaled(a, of_a, "e5m2", b.T, of_b, "e4m3", total)
+        x_at += BK
+        w_at += BK
+        xs_at += BK // 32
+        ws_at += BK // 32
+    tl.store(y + m[:, None] * N + n[None, :], total.to(tl.bfloat16), mask=(m < M)[:, None] & (n < N)[None, :])
+
+
 def _share(product: Array, axis: int) -> Array:
     return product / np.abs(product).max(axis=axis, keepdims=True)
 
@@ -238,6 +266,17 @@ def _above_least(product: Array, tile: int) -> Array:
     return (whole - whole.min(axis=2, keepdims=True)).reshape(len(product), -1)[:, : product.shape[1]]
 
 
+def _microscaled(draw: Draw, s: Sizes) -> Call:
+    x, w = draw.dense(s.m, s.k, element="e5m2"), draw.pruned(s.n, s.k, element="e4m3")
+    xs, ws = (draw.rng.integers(120, 134, (rows, -(-s.k // 32)), np.uint8) for rows in (s.m, s.n))
+
+    def scaled(numbers: Array, scales: Array) -> Array:
+        return wide(numbers) * np.repeat(2.0 ** (wide(scales) - 127), 32, axis=1)[:, : s.k]
+
+    y = np.empty((s.m, s.n), draw.dense(1, element="bf16").dtype)
+    return Call({"y": y, "x": x, "xs": xs, "w": w, "ws": ws}, lambda: {"y": scaled(x, xs) @ scaled(w, ws).T})
+
+
 def _large(*tiles: tuple[int, int, int]) -> tuple[Sizes, ...]:
     return tuple(Sizes(4096, 4096, 4096, *tile) for tile in tiles)
 
@@ -277,6 +316,14 @@ FORMS = (
         _activated,
         Sizes(144, 72, 208, 64, 64, 64),
         _large((128, 128, 64), (64, 64, 64)),
+    ),
+    Form(
+        "microscaled",
+        microscaled,
+        _microscaled,
+        Sizes(72, 136, 336, 64, 64, 128),
+        _BYTES,
+        "block scales",
     ),
     Form("f16 sums", half_sums, _half_sums, Sizes(72, 136, 72, 64, 64, 32), _large((128, 256, 64), (128, 128, 64))),
 )
