@@ -63,15 +63,21 @@ class Dimension:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The matrix of a batch that holds a tile. index: of the matrix. stride: between matrices, in elements. size:
-    number of matrices from a mask. strides: of a batch with several dimensions, multiples of `stride` without gaps.
+    number of matrices from a mask. several: the index and the stride of each dimension of a batch that has several,
+        whose strides are multiples of `stride` without gaps.
     unsigned: the mask compares the index as unsigned.
     """
 
     index: Polynomial
     stride: Polynomial
     size: Polynomial | None = None
-    strides: tuple[Polynomial, ...] = ()
+    several: tuple[tuple[Polynomial, Polynomial], ...] = ()
     unsigned: bool = False
+
+    @property
+    def moves(self) -> tuple[tuple[Polynomial, Polynomial], ...]:
+        """The index and the stride of each dimension of the batch."""
+        return self.several or ((self.index, self.stride),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +433,7 @@ def _in_one_row(indices: Mapping[Polynomial, Polynomial]) -> Entry:
     else:
         unit = reduce(lambda one, other: Polynomial.atom(Extreme("min", one, other)), strides)
     index = sum((indices[stride] * (stride // unit) for stride in strides), Polynomial.number(0))
-    return Entry(index, unit, strides=tuple(strides))
+    return Entry(index, unit, several=tuple((indices[stride], stride) for stride in strides))
 
 
 def _stride_place(stride: Polynomial) -> tuple[list[int], str]:

@@ -282,7 +282,7 @@ class Describer:
         """Make the launch check that a batch of several dimensions is one sequence of matrices, `entry.stride` apart."""
         names = self.function.argument_names
         unit = launch_size(entry.stride, names)
-        for each in entry.strides:
+        for _, each in entry.several:
             stride = launch_size(each, names)
             if unit is None or stride is None:
                 raise unsupported(

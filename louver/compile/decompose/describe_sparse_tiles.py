@@ -28,7 +28,7 @@ from louver.compile.condition_attributes import require_equal, require_reach, re
 from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
-from louver.ir.polynomial import Monomial, Polynomial
+from louver.ir.polynomial import Monomial, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError, for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns
@@ -95,46 +95,51 @@ def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
 def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     """The access as a tile of one matrix: an index times a stride moves whole rows of it, and elements in a row.
 
-    The launch checks that parts begin with whole tiles of metadata, and that masks, which end with a part, exclude nothing.
+    The launch checks that parts begin with whole tiles of metadata. A mask ends with a part, so it must end with the last
+    tile, and exclude nothing: along K always, along rows where there are several parts.
     """
     names, one = describer.function.argument_names, Polynomial.number(1)
     if len(found.dimensions) != 2 or sum(each.stride == one for each in found.dimensions) != 1:
         raise unsupported("a part of a sparse tensor is read by tiles of rows and columns, one of them contiguous", op)
     rows, elements = sorted(found.dimensions, key=lambda each: each.stride == one)
-    if found.entry is not None and found.entry.strides:
-        raise unsupported("a part of a matrix is selected by one index times one stride", op)
-    moved = [term for term in elements.first if _is_index_times_stride(term[0], names)]
-    selected = Polynomial.number(0) if found.entry is None else found.entry.index * found.entry.stride
-    columns = rows if found.base in describer.across else elements
-    moves = {each: Polynomial.number(0) for each in (rows, elements)}
-    for monomial, factor in Polynomial(frozenset(moved)) + selected:
+    along = Polynomial(frozenset(term for term in elements.first if _is_index_times_stride(term[0], names)))
+    made = {rows: rows, elements: replace(elements, first=elements.first - along)}
+    ends = {each: _end(describer, own) for each, own in made.items()}
+    moves = () if found.entry is None else found.entry.moves
+    for monomial, factor in sum((index * stride for index, stride in moves), along):
         known = frozenset(each for each in monomial if launch_size(Polynomial.atom(each[0]), names) is not None)
         index, stride = Polynomial.of({monomial - known: factor}), Polynomial.of({known: 1})
         whole = stride // rows.stride
         for each, by in ((rows, whole), (elements, stride - whole * rows.stride)):
-            of = word_columns(tensor_of(op.result).element_type) if each is columns else WARP_ROWS
-            size = launch_size(by, names)
-            if size is None:
+            columns = (each is rows) is (found.base in describer.across)
+            of = word_columns(tensor_of(op.result).element_type) if columns else WARP_ROWS
+            apart, own = launch_size(by, names), made[each]
+            if apart is None:
                 raise unsupported("the stride of parts must be an argument, a number, or a product of these", op)
-            if by:
-                require_whole_rows(describer.function, size, of)
-            moves[each] += index * (by // of) * of
-    if not any(moves.values()):
+            if not by:
+                continue
+            require_whole_rows(describer.function, apart, of)
+            size = own.size
+            if each.size is not None:
+                last, masked, end = describer.descriptors.last(index, op), launch_size(each.size, names), ends[each]
+                if end is None or last is None or masked is None:
+                    raise unsupported("a mask of a part of a matrix must end with the last tile of a loop or grid", op)
+                beyond = end - masked if columns else apart * (end - masked)
+                require_equal(describer.function, beyond, Polynomial.number(0))
+                size = None if columns or size is None else size + last * by
+            made[each] = replace(own, first=own.first + index * (by // of) * of, size=size)
+    if list(made.values()) == [rows, elements]:
         raise unsupported("no index times a stride selects a part of a matrix", op)
+    for own in made.values():
+        describer.descriptors.compute(own.first, op)
+    return replace(found, dimensions=tuple(made[each] for each in found.dimensions), entry=None)
 
-    def made(each: Dimension) -> Dimension:
-        own = each.first - (Polynomial(frozenset(moved)) if each is elements else 0)
-        if each.size is not None:
-            ends = Ends(describer.affine, names)
-            end, size = ends.of(own, "greatest"), launch_size(each.size, names)
-            if end is None or size is None or ends.needs:
-                raise unsupported("a mask of a part of a matrix must end with the last tile", op)
-            require_equal(describer.function, end + each.extent, size)
-        first = own + moves[each]
-        describer.descriptors.compute(first, op)
-        return replace(each, first=first, size=None)
 
-    return replace(found, dimensions=tuple(map(made, found.dimensions)), entry=None)
+def _end(describer: Describer, each: Dimension) -> Size | None:
+    """The end of a dimension's last tile; None if a launch cannot compute it."""
+    ends = Ends(describer.affine, describer.function.argument_names)
+    found = ends.of(each.first, "greatest")
+    return None if found is None or ends.needs else found + each.extent
 
 
 def _is_index_times_stride(monomial: Monomial, names: Mapping[SSAValue, str]) -> bool:

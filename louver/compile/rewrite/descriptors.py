@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,11 +25,11 @@ from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
 
 @dataclass(slots=True)
 class Descriptors:
-    """Makes descriptors for one kernel. places: the positions of its values before the rewrite."""
+    """Makes descriptors for one kernel. places: the positions of its values before the rewrite, then of counts of programs."""
 
     affine: Affine
     sizes: TileSizes
-    places: Mapping[SSAValue, int]
+    places: dict[SSAValue, int]
 
     def make(self, op: Operation, found: Access, ordered: Sequence[Dimension], sizes: Sequence[Polynomial]) -> SSAValue:
         """A descriptor of the tensor that `op` accesses, with these dimensions and sizes.
@@ -90,6 +90,15 @@ class Descriptors:
         """The operation before which all numbers can be computed: `start` if they are known there, else `op`."""
         given = self.sizes.given
         return start if all(atom in given for number in numbers for atom in number.leaves) else op
+
+    def last(self, index: Polynomial, op: Operation) -> Polynomial | None:
+        """The greatest value of an index, of programs or of loops; None if it is not known."""
+        count = self._entries(index, op)
+        if count.constant == EVERY:
+            return self.affine.last(index)
+        (atom,) = count.atoms
+        self.places.setdefault(cast(SSAValue, atom), len(self.places))
+        return count - 1
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
         """The number of matrices of a batch, from the grid; `EVERY` if the grid does not give it."""

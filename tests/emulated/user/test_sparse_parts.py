@@ -298,6 +298,26 @@ def test_parts_of_a_matrix_are_boxes_if_masks_exclude_nothing(
     assert report.bulk_loads or apart
 
 
+@pytest.mark.parametrize("n", [96, 80])
+@pytest.mark.parametrize(
+    ("stored", "any_rows"), [("[parts · K, N]", True), ("[N, parts · K]", True), ("[K, parts · N]", False)]
+)
+def test_a_mask_of_rows_may_exclude_some_where_parts_lie_along_k(stored: str, any_rows: bool, n: int) -> None:
+    from dataclasses import replace
+
+    from louver.measure.forms import Sizes, bind
+    from support.triton.public.parts import FORMS
+
+    form = next(form for form in FORMS if form.name == f"parts of a matrix {stored}")
+    call = replace(form, constants={"MASK_N": True}).call(1, Sizes(40, n, 128, 32, 32, 64))
+    known, outs = bind(call, sparse=True)
+    kernel = louver.jit(form.kernel)
+    kernel.emulate[call.grid](**known)
+    np.testing.assert_allclose(outs["y"], call.expected()["y"], rtol=2e-2, atol=2e-2)
+    computed = n % 32 > 0 and not any_rows
+    assert ("at computed addresses" in str(kernel.explain[call.grid](**known))) == computed
+
+
 def test_explain_with_a_grid_says_what_a_launch_runs() -> None:
     from louver.measure.forms import Sizes, bind
     from support.triton.public.parts import FORMS

@@ -16,9 +16,10 @@ PARTS = 3
 
 @triton.jit
 def part_of_a_matrix(
-    x, w, y, M, N, K, stride_part, stride_wk, stride_wn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+    x, w, y, M, N, K, stride_part, stride_wk, stride_wn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, MASK_N: tl.constexpr = False,
 ):  # fmt: skip
-    """A product of each part: the last axis of the grid chooses it. Columns need no mask."""
+    """A product of each part: the last axis of the grid chooses it. Without MASK_N, N is whole tiles."""
     part = tl.program_id(2)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -27,8 +28,10 @@ def part_of_a_matrix(
         k = first + tl.arange(0, BK)
         one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
         w_at = w + part * stride_part + k[:, None] * stride_wk + n[None, :] * stride_wn
-        total = tl.dot(one, tl.load(w_at, mask=(k < K)[:, None], other=0.0), total)
-    tl.store(y + part * M * N + m[:, None] * N + n[None, :], total, mask=(m < M)[:, None])
+        inside = (k < K)[:, None] & (n < N)[None, :] if MASK_N else (k < K)[:, None]
+        total = tl.dot(one, tl.load(w_at, mask=inside, other=0.0), total)
+    inside = (m < M)[:, None] & (n < N)[None, :] if MASK_N else (m < M)[:, None]
+    tl.store(y + part * M * N + m[:, None] * N + n[None, :], total, mask=inside)
 
 
 @triton.jit
