@@ -16,7 +16,7 @@ from louver.ir.tile.function import text_of
 from louver.isa.rule import RuleError
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
-REACH_IN_BRANCH = "louver.reach_in_branch"
+REACH_IN_BRANCH, REACH_IN_MATRIX = "louver.reach_in_branch", "louver.reach_in_matrix"
 SPLIT, STEPS = "louver.split", "louver.steps"
 ROWS_APART, WHOLE, WHOLE_ROWS = "louver.rows_apart", "louver.whole", "louver.whole_rows"
 POSITIVE, GUARDED = "louver.positive", "louver.guarded"
@@ -44,8 +44,11 @@ def require_steps(function: FuncOp, size: Size, step: int) -> None:
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
     """Require that a sparse argument has at least this number of columns or rows."""
-    name = REACH_IN_BRANCH if reach.in_branch else REACH
-    _add(function, name, _array([reach.argument, reach.of, *map(str, (reach.end, *reach.counts))]))
+    if reach.held is None:
+        name, ends = REACH_IN_BRANCH if reach.in_branch else REACH, (reach.end,)
+    else:
+        name, ends = REACH_IN_MATRIX, (reach.held, reach.end)
+    _add(function, name, _array([reach.argument, reach.of, *map(str, (*ends, *reach.counts))]))
 
 
 def require_rows_apart(function: FuncOp, argument: str, apart: Size) -> None:
@@ -107,6 +110,10 @@ def conditions(function: FuncOp) -> Conditions:
         reaches=(
             *map(_reach, _rows(function, REACH)),
             *(replace(_reach(row), in_branch=True) for row in _rows(function, REACH_IN_BRANCH)),
+            *(
+                replace(_reach([argument, of, *ends]), held=_size(held))
+                for argument, of, held, *ends in _rows(function, REACH_IN_MATRIX)
+            ),
         ),
     )
 

@@ -64,6 +64,7 @@ class Reach:
     end: the end of the elements that are read.
     counts: numbers of programs and loop steps on which the end depends. If one is 0, nothing is read.
     in_branch: whether a branch in a loop reads, which may not be taken in the iterations that reach the end.
+    held: the rows of a matrix of a batch, whose next rows are the next matrix's; None for those of the tensor.
     """
 
     argument: str
@@ -71,6 +72,7 @@ class Reach:
     end: Size
     counts: tuple[Size, ...] = ()
     in_branch: bool = False
+    held: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)

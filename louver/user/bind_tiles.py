@@ -115,8 +115,10 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> 
         # A loop without iterations reads nothing.
         return
     end = reach.end.value(numbers)
-    if reach.of == "rows" and end > s.rows:
-        raise _beyond(name, reach.argument, "rows", end, s.rows, described=reach.in_branch)
+    held = s.rows if reach.held is None else reach.held.value(numbers)
+    if reach.of == "rows" and end > held:
+        described = reach.in_branch or reach.held is not None
+        raise _beyond(name, reach.argument, "rows", end, held, described=described)
     if reach.of == "columns" and end > s.size:
         text = f"{name} reads {end} elements of each row of {reach.argument!r}, which has {s.size}: mask them (columns < K), or pad K with zeros"
         # Sparse along the last axis but one, the matrices of a batch follow one another along it.

@@ -18,7 +18,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.access import EVERY, Access, Dimension
+from louver.analysis.access import EVERY, Access, Dimension, Entry
 from louver.analysis.affine import BlockPointer, launch_size
 from louver.analysis.ends import Ends
 from louver.analysis.reach import reach
@@ -229,7 +229,17 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
         _require_reach(describer, found.base, columns, "columns", op)
     if rows is not None and rows.size is None and found.entry is None:
         _require_reach(describer, found.base, rows, "rows", op, within_row=found.base in describer.across)
+    if rows is not None and rows.size is None and found.entry is not None:
+        _require_rows_of_matrix(describer, found.base, rows, found.entry)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
+
+
+def _require_rows_of_matrix(describer: Describer, base: SSAValue, rows: Dimension, entry: Entry) -> None:
+    """Make the launch check that rows without a mask end in their matrix, where it can compute how far they are read."""
+    names = describer.function.argument_names
+    found, held = reach(rows, describer.affine, names), launch_size(entry.stride // rows.stride, names)
+    if found is not None and held is not None and found[0] != held:
+        require_reach(describer.function, Reach(names[base], "rows", *found, held=held))
 
 
 def _size(

@@ -318,6 +318,29 @@ def test_a_mask_of_rows_may_exclude_some_where_parts_lie_along_k(stored: str, an
     assert ("at computed addresses" in str(kernel.explain[call.grid](**known))) == computed
 
 
+@triton.jit
+def windows(y, w, x, K, apart, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Rows of w from `window · apart / K` on, times x [K, BN]: windows of BM rows may overlap."""
+    m, n, window = tl.arange(0, BM), tl.arange(0, BN), tl.program_id(0)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        tile = tl.load(w + window * apart + m[:, None] * K + k[None, :], mask=(k < K)[None, :], other=0.0)
+        total = tl.dot(tile, tl.load(x + k[:, None] * BN + n[None, :], mask=(k < K)[:, None], other=0.0), total)
+    tl.store(y + (window * BM + m[:, None]) * BN + n[None, :], total)
+
+
+@pytest.mark.parametrize("depth", [128, 80])
+@pytest.mark.parametrize("rows", [64, 32, 16])
+def test_windows_of_rows_may_overlap(rng: np.random.Generator, rows: int, depth: int) -> None:
+    """A window that is as far from the next one as it is high is a matrix of a batch. Others go on in the next one."""
+    w = louver.prune(rng.standard_normal((128, depth)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((depth, 16)).astype(np.float16), np.full((2, 64, 16), np.nan, np.float32)
+    louver.jit(windows).emulate[(2,)](y, louver.compress(w, "2:4"), x, depth, rows * depth, BM=64, BN=16, BK=64)
+    expected = [w[first : first + 64].astype(np.float64) @ x.astype(np.float64) for first in (0, rows)]
+    np.testing.assert_allclose(y, expected, atol=2e-2)
+
+
 def test_explain_with_a_grid_says_what_a_launch_runs() -> None:
     from louver.measure.forms import Sizes, bind
     from support.triton.public.parts import FORMS
