@@ -52,7 +52,8 @@ class Kind:
     """Everything of a call that its compiled kernel depends on.
 
     signature: Triton's types by argument, also of compiled-in tuple elements ("constexpr"). constexprs: values by
-        argument, with `ones`. sparse: patterns by argument. ones: integers that are compiled in because they are 1.
+        argument, with `ones` that have no annotated type. sparse: patterns by argument. ones: integers that are compiled in
+        because they are 1.
         runs_if: the words of the array `FLAG` with which the kernel runs; None for a kernel that always runs.
     """
 
@@ -62,9 +63,15 @@ class Kind:
     ones: tuple[str, ...]
     runs_if: RunsIf | None = None
 
+    @property
+    def typed_ones(self) -> tuple[str, ...]:
+        """Those of `ones` whose annotated type is in the signature. Triton does not compile them in, Louver does."""
+        constant = dict(self.constexprs)
+        return tuple(one for one in self.ones if one not in constant)
+
     def without_one(self, name: str) -> Kind:
         """The same call with the integer `name` passed at the launch."""
-        signature = {**dict(self.signature), name: "i32"}
+        signature = dict(self.signature) if name in self.typed_ones else {**dict(self.signature), name: "i32"}
         constexprs = tuple(each for each in self.constexprs if each[0] != name)
         ones = tuple(one for one in self.ones if one != name)
         return Kind(tuple(signature.items()), constexprs, self.sparse, ones, self.runs_if)
@@ -199,10 +206,13 @@ class _Maker:
     def _number(self, parameter: Parameter, value: Number, *, inside: bool) -> None:
         name = parameter.name
         self.numbers[name] = value
+        is_one = type(value) is int and value == 1 and parameter.by_value
         if parameter.type:
             _check_fits(value, parameter.type)
             self.signature.append((name, parameter.type))
-        elif type(value) is int and value == 1 and parameter.by_value:
+            if is_one and re.fullmatch(_INTEGER, parameter.type):
+                self.ones.append(name)
+        elif is_one:
             self.constexprs.append((name, 1))
             self.ones.append(name)
             if inside:
@@ -298,9 +308,13 @@ def _number_type(value: Number) -> str:
     raise ValueError(f"an integer has at most 64 bits, got {value}")
 
 
+_INTEGER = r"([iu])(\d+)"
+"""Triton's name of an integer type."""
+
+
 def _check_fits(value: Number, type_: str) -> None:
     """Raises ValueError unless a value fits in the annotated integer type."""
-    found = re.fullmatch(r"([iu])(\d+)", type_)
+    found = re.fullmatch(_INTEGER, type_)
     if found is None:
         return
     bits = int(found[2])

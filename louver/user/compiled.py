@@ -140,6 +140,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
     # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.compiled import TileOptions
     from louver.compile.pipeline import Choice, Readings, compile_kernel
+    from louver.compile.rewrite.compile_in import compile_in
     from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
@@ -154,7 +155,9 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
 
     def read(passed: tuple[str, ...]) -> ModuleOp:
         kind = functools.reduce(Kind.without_one, passed, wanted.kind)
-        return wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
+        module = wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
+        compile_in(module, dict.fromkeys(kind.typed_ones, 1))
+        return module
 
     choice = Choice(
         schedule,

@@ -2,7 +2,8 @@
 
 `w = wq if part == 0 else wk` chooses one of two addresses. A sparse tensor is described by its argument, so code that reads
 the chosen tensor is repeated: each arm of a branch has one copy, with its own tensor. Operations that do not depend on the
-choice stay before the branch. Input and output are valid tile IR.
+choice stay before the branch. Other choices by the same condition are decided in each arm, so that three tensors chosen by one
+condition make two copies, not eight. Input and output are valid tile IR.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from xdsl.traits import is_side_effect_free
 
 from louver.analysis.passages import end_of, roots_of
 from louver.compile.canonical.propagate_sparsity import is_address, sparse_arguments
-from louver.compile.rewrite.insert import end_with, insert
+from louver.compile.rewrite.insert import end_with, insert, keep_region
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp
 
@@ -93,4 +94,15 @@ def _arm(choice: Operation, index: int, rest: Sequence[Operation], end: Operatio
             op.detach()
         Rewriter.insert_op(op if kept else op.clone(known), InsertPoint.before(last))
     end_with(region.block, [known.get(value, value) for value in end.operands])
+    _decide(region, choice.operands[0], index)
     return region
+
+
+def _decide(region: Region, condition: SSAValue, index: int) -> None:
+    """Take one side of all choices by a condition that is known in a region. index: 0 where it holds, 1 where it does not."""
+    found = [op for op in region.walk() if isinstance(op, SelectOp | scf.IfOp) and op.operands[0] is condition]
+    for op in reversed(found):
+        if isinstance(op, SelectOp):
+            Rewriter.replace_op(op, [], [op.operands[1 + index]])
+        else:
+            keep_region(op, op.regions[index])

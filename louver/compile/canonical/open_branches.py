@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, Region, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer, without_extension
-from louver.analysis.passages import end_of
 from louver.compile.condition_attributes import require_positive, state_guarded
-from louver.compile.rewrite.insert import insert, insert_before
+from louver.compile.rewrite.insert import insert, insert_before, keep_region
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile import FuncOp, GetProgramIdOp, PtrToIntOp
@@ -50,7 +48,7 @@ def _open(function: FuncOp, branch: scf.IfOp) -> None:
             for inside, end in reason.below:
                 insert(branch, AssumeOp.build(operands=[insert_before(branch, CmpiOp(inside, end, "slt"))]), branch)
                 state_guarded(function)
-            _inline(branch, region)
+            keep_region(branch, region)
             return
 
 
@@ -124,11 +122,3 @@ def _numbers_programs(value: SSAValue) -> bool:
     """Whether an integer is computed from a program number."""
     op = value.owner
     return isinstance(op, GetProgramIdOp) or (isinstance(op, Operation) and any(map(_numbers_programs, op.operands)))
-
-
-def _inline(branch: scf.IfOp, region: Region) -> None:
-    end = end_of(region.block)
-    values = list(end.operands)
-    Rewriter.erase_op(end)
-    Rewriter.inline_block(region.block, InsertPoint.before(branch))
-    Rewriter.replace_op(branch, [], values)

@@ -55,6 +55,17 @@ def end_with(block: Block, ends: Sequence[SSAValue]) -> None:
     Rewriter.replace_op(end, new, [])
 
 
+def keep_region(branch: scf.IfOp, region: Region) -> None:
+    """Replace a branch by what one of its regions does, which may be nothing."""
+    values = list[SSAValue]()
+    if region.blocks:
+        end = end_of(region.block)
+        values += end.operands
+        Rewriter.erase_op(end)
+        Rewriter.inline_block(region.block, InsertPoint.before(branch))
+    Rewriter.replace_op(branch, [], values)
+
+
 def begin_with(loop: scf.ForOp, given: Sequence[SSAValue]) -> scf.ForOp:
     """Insert before `loop` a loop with its body, and initial values for the current arguments of the body."""
     body = Region()

@@ -58,9 +58,27 @@ def test_types_are_triton_s(value: Any, type_: str) -> None:
     assert types(value) == [type_]
 
 
-def test_annotated_numbers_have_the_type_that_is_written_and_are_not_compiled_in() -> None:
+def test_annotated_numbers_have_the_type_that_is_written() -> None:
     assert types(1, parameters=(Parameter("x", type="i64"),)) == ["i64"]
     assert types(1, parameters=(Parameter("x", by_value=False),)) == ["i32"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "ones"),
+    [
+        (Parameter("x", type="i64"), 1, ("x",)),
+        (Parameter("x", type="i64"), 2, ()),
+        (Parameter("x", type="i64", by_value=False), 1, ()),
+        (Parameter("x", type="fp32"), 1, ()),
+        (Parameter("x", type="u1"), True, ()),
+    ],
+)
+def test_annotated_integers_that_are_1_are_compiled_in_with_their_type(
+    parameter: Parameter, value: Any, ones: tuple[str, ...]
+) -> None:
+    kind = classify((parameter,), {"x": value}).kind
+    assert kind.ones == kind.typed_ones == ones and not kind.constexprs and kind.signature == (("x", parameter.type),)
+    assert not ones or (kind.without_one("x").signature == kind.signature and not kind.without_one("x").ones)
 
 
 ANNOTATED = [("i32", 2**31), ("i32", -(2**31) - 1), ("i64", 2**63), ("u32", -1), ("i32", 2.5), ("i32", 2.0), ("u1", 2)]

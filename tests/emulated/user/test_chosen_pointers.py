@@ -105,3 +105,31 @@ def test_tensors_at_computed_addresses_are_found_at_once(
         for step, each in enumerate(dense)
     )
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-2)
+
+
+@triton.jit
+def paired(x, v0, v1, w0, w1, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y [2, M, N] = x by v0 + x by w0, and x by v1 + x by w1: one condition chooses both tensors."""
+    part = tl.program_id(2)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    v = tl.where(part == 0, v0, v1)
+    w = tl.where(part == 0, w0, w1)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        at, inside = n[None, :] * K + k[:, None], (n < N)[None, :] & (k < K)[:, None]
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
+        total = tl.dot(one, tl.load(v + at, mask=inside, other=0.0), total)
+        total = tl.dot(one, tl.load(w + at, mask=inside, other=0.0), total)
+    tl.store(y + (part * M + m)[:, None] * N + n[None, :], total, mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+def test_one_condition_chooses_two_tensors(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((M, K)).astype(np.float16)
+    held = [louver.prune(rng.standard_normal((N, K)).astype(np.float16), "2:4") for _ in range(4)]
+    y = np.full((2, M, N), np.nan, np.float32)
+    given = x, *(louver.compress(each, "2:4") for each in held), y, M, N, K
+    louver.jit(paired).emulate[(2, 2, 2)](*given, BM=16, BN=32, BK=16)
+    v, w = (np.stack(held[first : first + 2]).astype(float) for first in (0, 2))
+    np.testing.assert_allclose(y, x.astype(float) @ (v + w).transpose(0, 2, 1), rtol=1e-3, atol=2e-2)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from xdsl.dialects import scf
 
 from louver.compile.canonical.branch_on_tensors import branch_on_tensors
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity
+from louver.ir.comparisons import SelectOp
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from support.golden import Golden
@@ -88,6 +91,34 @@ def test_other_choices_do_not_change(choice: str, use: str, sparse: str) -> None
     before = str(module)
     branch_on_tensors(module)
     assert str(module) == before
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["%from = arith.select %first, %w, %v : !tt.ptr<f16>"],
+        [IF, SELECT],
+        [f"scf.if %first {{ {USE.replace('%base', '%b').replace('%at', '%a').replace('%from', '%w')} }}"],
+        [f"scf.if %first {{ }} else {{ {USE.replace('%base', '%b').replace('%at', '%a').replace('%from', '%w')} }}"],
+    ],
+    ids=["select", "both", "branch", "branch with two arms"],
+)
+def test_choices_by_one_condition_are_one_branch(others: list[str]) -> None:
+    """Three choices make two copies, not eight."""
+    uses = [each.replace("%from", f"%from_{number}") for number, each in enumerate([SELECT, *others])]
+    uses = [each if each.startswith("scf.if") else f"{each}\n    {_use(number)}" for number, each in enumerate(uses)]
+    module = parse_ir(kernel("", "\n    ".join(uses)))
+    branch_on_tensors(module)
+    module.verify()
+    (branch,) = [op for op in module.walk() if isinstance(op, scf.IfOp)]
+    assert not any(isinstance(op, SelectOp) for op in module.walk()) and len(branch.regions) == 2
+    propagate_sparsity(module)
+    module.verify()
+
+
+def _use(number: int) -> str:
+    """The use of a choice, with names of its own."""
+    return re.sub(r"%(base|at|tile|wide|from)", rf"%\1_{number}", USE)
 
 
 def test_a_choice_that_a_loop_carries_on_is_refused() -> None:
