@@ -81,10 +81,10 @@ class CheckedCall:
                 )
         for size, rows in conditions.whole_rows:
             found = size.value(numbers)
-            if found % rows:
+            if found < 0 or found % rows:
                 raise MultipleError(
-                    f"{name} reads {rows} rows of a sparse tensor at a time, which wrap (%) at {size}, a multiple of {rows}, got "
-                    f"{found}: mask the rows (rows < {size}) instead",
+                    f"{name} reads {rows} rows or columns of a sparse tensor at a time, which wrap (%) at {size}, or move by it, a "
+                    f"multiple of {rows}, got {found}: mask them (rows < {size}) instead",
                     described=True,
                 )
         for size, step in conditions.steps:

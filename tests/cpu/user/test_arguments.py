@@ -412,12 +412,16 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
 
 def test_sizes_at_which_rows_wrap_are_whole_tiles(rng: np.random.Generator) -> None:
     def check(rows: int) -> None:
-        call = classify((X, Parameter("N")), {"x": sparse(rng, rows, 16), "N": rows})
+        call = classify((X, Parameter("N")), {"x": sparse(rng, abs(rows), 16), "N": rows})
         check_tiles("k", Conditions(whole_rows=((size("N/2"), 16),)), ["x"], call, (1,))
 
     check(64)
-    with pytest.raises(MultipleError, match=r"k reads 16 rows .* wrap \(%\) at N/2, a multiple of 16, got 15") as error:
+    with pytest.raises(
+        MultipleError, match=r"k reads 16 rows .* wrap \(%\) at N/2, .* a multiple of 16, got 15"
+    ) as error:
         check(30)
+    with pytest.raises(MultipleError, match="a multiple of 16, got -32"):
+        check(-64)
     # The kernel that computes addresses may run it.
     assert error.value.described
 
