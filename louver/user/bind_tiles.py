@@ -12,18 +12,7 @@ from louver.isa.metadata import WARP_ROWS
 from louver.library.forms import as_stored
 from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
-from louver.user.checked_call import CheckedCall
-
-
-class ViewError(ValueError):
-    """A kernel's sizes and strides of a sparse tensor differ from the tensor's.
-
-    described: whether only the description is wrong, so that a kernel that computes addresses may read the tensor.
-    """
-
-    def __init__(self, text: str, *, described: bool = False) -> None:
-        super().__init__(text)
-        self.described = described
+from louver.user.checked_call import CheckedCall, ViewError
 
 
 def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: Call, grid: Sequence[int]) -> None:

@@ -25,8 +25,8 @@ from louver.runtime.driver import DriverError
 from louver.runtime.violations import NAN_PLACE
 from louver.user.arguments import Call, Kind
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
-from louver.user.bind_tiles import ViewError, check_tiles
-from louver.user.checked_call import MultipleError, PartError
+from louver.user.bind_tiles import check_tiles
+from louver.user.checked_call import MultipleError, PartError, ViewError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import is_decided, schedule_of
@@ -210,7 +210,8 @@ class _Chooser(Generic[K]):
                 raise
             return
         except ValueError as error:
-            raise _ProductError(error, by_tiles=isinstance(error, PartError) and not self.hints.schedule) from None
+            parts = isinstance(error, PartError | ViewError)
+            raise _ProductError(error, by_tiles=parts and not self.hints.schedule) from None
         read = [(matrix, self.rows(matrix)) for matrix in product.read]
         if not all(rows.aligned for _, rows in read):
             if self.hints.schedule or needs.checked.a.selection.indexed:

@@ -12,10 +12,21 @@ from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 
 
+class ViewError(ValueError):
+    """A kernel's sizes and strides of a sparse tensor differ from the tensor's.
+
+    described: whether only the description is wrong, so that a kernel that computes addresses may read the tensor.
+    """
+
+    def __init__(self, text: str, *, described: bool = False) -> None:
+        super().__init__(text)
+        self.described = described
+
+
 class MultipleError(ValueError):
     """A number is not the multiple that tiles of a sparse tensor need where a kernel describes them.
 
-    described: as in `louver.user.bind_tiles.ViewError`.
+    described: as in `ViewError`.
     """
 
     def __init__(self, text: str, *, described: bool) -> None:
@@ -111,9 +122,12 @@ class CheckedCall:
         for argument, stride, least in conditions.whole:
             given, apart = stride.value(numbers), least.value(numbers)
             if apart < 1 or given % apart:
-                raise ValueError(
-                    f"{name} must be given the strides of the dense tensor for {argument!r}, {list(row_major(self.sparse(argument).shape))}: those "
-                    f"between matrices are multiples of the least one, got {given} and {apart}"
+                s = self.sparse(argument)
+                raise ViewError(
+                    f"{name} must be given the strides of the dense tensor for {argument!r}, {list(row_major(s.shape))}: those "
+                    f"between matrices are multiples of the least one, got {given} and {apart}",
+                    # Whole rows apart, matrices overlap, or lie in another order.
+                    described=s.axis != s.ndim - 1 or not (given % s.size or apart % s.size),
                 )
 
     def check_extent(self, argument: str, elements: int) -> None:
