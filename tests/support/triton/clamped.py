@@ -178,8 +178,9 @@ class Clamped:
 
     @property
     def boxed(self) -> bool:
-        """Whether Louver describes the tiles of w, for sizes that are whole tiles."""
-        return (self.mask in KEEPS and self.size != "loaded") or (self.size == "argument" and self.index in AGAIN)
+        """Whether Louver describes the tiles of w. Rows that begin again are whole tiles then."""
+        again = self.size == "argument" and self.index in AGAIN and self.n % self.tile == 0
+        return (self.mask in KEEPS and self.size != "loaded") or again
 
     @property
     def grid(self) -> tuple[int, int]:
