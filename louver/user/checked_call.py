@@ -123,11 +123,12 @@ class CheckedCall:
             given, apart = stride.value(numbers), least.value(numbers)
             if apart < 1 or given % apart:
                 s = self.sparse(argument)
+                row = max(1, s.size)
                 raise ViewError(
                     f"{name} must be given the strides of the dense tensor for {argument!r}, {list(row_major(s.shape))}: those "
                     f"between matrices are multiples of the least one, got {given} and {apart}",
                     # Whole rows apart, matrices overlap, or lie in another order.
-                    described=s.axis != s.ndim - 1 or not (given % s.size or apart % s.size),
+                    described=s.axis != s.ndim - 1 or not (given % row or apart % row),
                 )
 
     def check_extent(self, argument: str, elements: int) -> None:
