@@ -102,6 +102,8 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     if len(found.dimensions) != 2 or sum(each.stride == one for each in found.dimensions) != 1:
         raise unsupported("a part of a sparse tensor is read by tiles of rows and columns, one of them contiguous", op)
     rows, elements = sorted(found.dimensions, key=lambda each: each.stride == one)
+    if found.entry is not None and found.entry.size is not None:
+        raise unsupported("a mask of parts may bound rows and columns, not the number of the part", op)
     along = Polynomial(frozenset(term for term in elements.first if _is_index_times_stride(term[0], names)))
     made = {rows: rows, elements: replace(elements, first=elements.first - along)}
     ends = {each: _end(describer, own) for each, own in made.items()}

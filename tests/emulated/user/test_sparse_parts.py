@@ -319,6 +319,28 @@ def test_a_mask_of_rows_may_exclude_some_where_parts_lie_along_k(stored: str, an
 
 
 @triton.jit
+def some_parts(y, w, x, K, PARTS, apart, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Parts beside each other, [BM, parts · K], times x [K, BN]. Those from PARTS on are masked, though the matrix has them."""
+    m, n, part = tl.arange(0, BM), tl.arange(0, BN), tl.program_id(0)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        k = first + tl.arange(0, BK)
+        inside = (k < K)[None, :] & (part < PARTS)
+        tile = tl.load(w + part * K + m[:, None] * apart + k[None, :], mask=inside, other=0.0)
+        total = tl.dot(tile, tl.load(x + k[:, None] * BN + n[None, :], mask=(k < K)[:, None], other=0.0), total)
+    tl.store(y + (part * BM + m[:, None]) * BN + n[None, :], total)
+
+
+def test_a_mask_of_the_number_of_a_part_gives_zeros(rng: np.random.Generator) -> None:
+    w = louver.prune(rng.standard_normal((64, 3 * 128)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((128, 16)).astype(np.float16), np.full((3, 64, 16), np.nan, np.float32)
+    louver.jit(some_parts).emulate[(3,)](y, louver.compress(w, "2:4"), x, 128, 2, 384, BM=64, BN=16, BK=64)
+    parts = w.reshape(64, 3, 128).swapaxes(0, 1).astype(np.float64)
+    parts[2] = 0
+    np.testing.assert_allclose(y, parts @ x.astype(np.float64), atol=2e-2)
+
+
+@triton.jit
 def windows(y, w, x, K, apart, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """Rows of w from `window · apart / K` on, times x [K, BN]: windows of BM rows may overlap."""
     m, n, window = tl.arange(0, BM), tl.arange(0, BN), tl.program_id(0)
