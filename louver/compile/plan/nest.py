@@ -7,7 +7,7 @@ No operation with an effect is ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
@@ -17,7 +17,7 @@ from louver.analysis.integers import is_zero
 from louver.analysis.passages import end_of
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
 from louver.compile.condition_attributes import conditions
-from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
+from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, Writing, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
 from louver.ir import tile as tt
 from louver.ir.conditions import Split
@@ -63,8 +63,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     store = _only_store(function)
     trace.explained.add(store)
     trace.places |= {"kernel": function.location, "store": store.location}
-    source = _stored(trace, store)
-    total, transposed, gated = find_sum(source, store)
+    total, transposed, gated = find_sum(store)
     product = _read_sum(trace, total)
     rows, m = product.a.extent, product.m
     if gated:
@@ -74,6 +73,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     positions: dict[Axis, Position] = {"m": m, "n": product.n}
     extents: dict[Axis, Size] = {"m": rows, "n": product.b.extent}
     axes: Axes = ("n", "m") if transposed else ("m", "n")
+    entry: Axes = (None,) * (len(store.offsets) - len(axes))
     place = trace.block(store.desc, store.offsets, store)
     if isinstance(place.entry, Chosen):
         raise unsupported(
@@ -81,8 +81,10 @@ def read_nest(module: ModuleOp) -> ProductNest:
             store,
             "store the tile at its own matrix, row and column",
         )
-    epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(source, axes, store)
-    _check_batch(product, place, store)
+    epilogue = EpilogueReader(trace, total, positions, extents, place.entry, place.batch).read(
+        store.src, (*entry, *axes), store
+    )
+    product = _in_batch(trace, product, place, store)
     target = place.view
     stored = [extents[axis] for axis in axes if axis]
     if not all(trace.same(size, extent) for size, extent in zip(target.sizes, stored, strict=True)):
@@ -182,9 +184,6 @@ def _kernel(module: ModuleOp) -> tt.FuncOp:
     return kernels[0]
 
 
-Writing: TypeAlias = tt.DescriptorStoreOp | tt.DescriptorReduceOp
-
-
 def _only_store(function: tt.FuncOp) -> Writing:
     stores = [op for op in function.body.walk() if isinstance(op, Writing | tt.StoreOp)]
     if len(stores) != 1:
@@ -224,32 +223,15 @@ def _adds(store: Writing) -> bool:
     return True
 
 
-def _stored(trace: Trace, store: Writing) -> SSAValue:
-    """The matrix that is stored, before it becomes an entry of a batch."""
-    op = store.src.owner
-    if len(store.offsets) != 3 or not isinstance(op, tt.ReshapeOp):
-        return store.src
-    if tensor_of(op.result).get_shape() != (1, *tensor_of(op.src).get_shape()):
-        raise unsupported("a matrix of a batch must be stored as a block whose first size is 1", op)
-    trace.explained.add(op)
-    return op.src
+def _in_batch(trace: Trace, product: _Sum, place: Block, store: Operation) -> _Sum:
+    """The sum, whose operands have the batch size of the output.
 
-
-def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
-    """Requires one batch size and one entry number for the output and all operands that are batches."""
+    Requires one entry number for the output and all operands that are batches.
+    """
     if product.a.index is not None and (product.b.batch or place.batch):
         raise unsupported(
             f"{product.a.index.argument} selects matrices of the sparse operand, so no other operand may be a batch",
             store,
-        )
-    entries = [(each.batch, entry) for each, entry in ((product.a, product.a_entry), (product.b, product.b_entry))]
-    own = [(batch.extent, entry) for batch, entry in entries if batch is not None and batch.index is None]
-    expected = [] if place.batch is None else [(place.batch.extent, place.entry)]
-    if set(own) != set(expected):
-        raise unsupported(
-            "operands and output must have one batch size, and one index in the batch",
-            store,
-            "number matrices of all of them by one tl.program_id",
         )
     if place.entry is not None and place.entry in (product.m.axis, product.n.axis):
         raise unsupported(
@@ -257,6 +239,23 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
             store,
             "take tl.program_id(2) for matrices",
         )
+    size = None if place.batch is None else place.batch.extent
+    own = [(each.batch, entry) for each, entry in ((product.a, product.a_entry), (product.b, product.b_entry))]
+    numbered = [(batch.extent, entry) for batch, entry in own if batch is not None and batch.index is None]
+    if bool(numbered) is (place.batch is None) or not all(
+        entry == place.entry and trace.same(extent, size) for extent, entry in numbered
+    ):
+        raise unsupported(
+            "operands and output must have one batch size, and one index in the batch",
+            store,
+            "number matrices of all of them by one tl.program_id",
+        )
+
+    def sized(load: Load) -> Load:
+        batch = load.batch
+        return load if batch is None or batch.index is not None else replace(load, batch=replace(batch, extent=size))
+
+    return replace(product, a=sized(product.a), b=sized(product.b))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr
@@ -36,6 +36,8 @@ EXACT = 1 << 24
 """Integers below this limit are exact in f32. A larger integer does not convert to a value below the limit. So
 comparisons with integers below the limit give the same result in f32.
 """
+
+Writing: TypeAlias = tt.DescriptorStoreOp | tt.DescriptorReduceOp
 
 Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
@@ -80,11 +82,11 @@ class Source(NamedTuple):
     gated: bool
 
 
-def find_sum(value: SSAValue, store: Operation) -> Source:
-    """The sum from which `value` [rows, columns] is computed."""
+def find_sum(store: Writing) -> Source:
+    """The sum from which the stored tile is computed."""
     found: dict[Source, None] = {}
     seen: set[tuple[SSAValue, bool]] = set()
-    pending = [(value, False)]
+    pending = [(store.src, False)]
     while pending:
         item = pending.pop()
         if item in seen:
@@ -116,8 +118,11 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
 
 
 def _is_matrix(value: SSAValue) -> bool:
+    """Whether a value is a matrix, or a block that holds one matrix of a batch."""
     tensor = as_tensor(value.type)
-    return tensor is not None and tensor.get_num_dims() == 2
+    return tensor is not None and (
+        tensor.get_num_dims() == 2 or (tensor.get_num_dims(), tensor.get_shape()[0]) == (3, 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class EpilogueReader:
         if part is not None and part.total is self.total:
             self.trace.explained.update(part.operations)
             return Accumulator(part.number)
-        op = self.trace.without_entry(value, user)
+        op = self.trace.definition(value, user)
         step = step_of(op)
         if step is not None:
             return Apply(step, tuple(self.read(operand, axes, op) for operand in op.operands))
@@ -175,6 +180,8 @@ class EpilogueReader:
             case tt.ExpandDimsOp():
                 axis = op.axis.value.data
                 return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
+            case tt.ReshapeOp() if (moved := _reshaped(op, axes)) is not None:
+                return self.read(op.src, moved, op)
             case tt.SplatOp():
                 return self._loaded(op.src, op)
             case SelectOp():
@@ -297,7 +304,7 @@ class EpilogueReader:
 
     def _matrix(self, op: tt.DescriptorLoadOp, axes: Axes) -> LoadMatrix:
         along: list[Axis] = [axis for axis in axes if axis is not None]
-        if len(axes) != 2 or sorted(along) != ["m", "n"]:
+        if sorted(along) != ["m", "n"]:
             raise unsupported(
                 "an epilogue may read vectors, and arrays of the output's shape",
                 op,
@@ -311,8 +318,8 @@ class EpilogueReader:
                 op,
                 "pass a dense array, masked like the store",
             )
-        own = None if batch is None else batch.extent
-        if (own, entry) != (None if self.batch is None else self.batch.extent, self.entry):
+        own, stored = (None if each is None else each.extent for each in (batch, self.batch))
+        if entry != self.entry or not self.trace.same(own, stored):
             raise unsupported(
                 "an array that an epilogue reads must have the output's batch",
                 op,
@@ -324,6 +331,7 @@ class EpilogueReader:
                 op,
                 "load it at the rows and columns of the store",
             )
+        batch = None if batch is None else replace(batch, extent=stored)
         return LoadMatrix(view.argument, view.element, view.strides[0], along == ["n", "m"], batch)
 
 
@@ -337,6 +345,14 @@ def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
     if isinstance(value, tuple):
         raise unsupported("a constant in an epilogue must be a real number", op)
     return Constant(float(value), tt.element_name(numbers.get_element_type()))
+
+
+def _reshaped(op: tt.ReshapeOp, axes: Axes) -> Axes | None:
+    """The axes of the source, if the reshape adds or drops a first dimension of one element; None otherwise."""
+    source, result = tensor_of(op.src).get_shape(), tensor_of(op.result).get_shape()
+    if result == (1, *source):
+        return axes[1:]
+    return (None, *axes) if source == (1, *result) else None
 
 
 def _before_broadcast(op: tt.BroadcastOp, axes: Axes) -> Axes:

@@ -134,13 +134,13 @@ class Trace:
             )
         return size
 
-    def same(self, one: Size, other: Size) -> bool:
-        """Whether two sizes are equal.
+    def same(self, one: Size | None, other: Size | None) -> bool:
+        """Whether two sizes are equal. None: a size that the kernel does not give.
 
         A size of a descriptor that the caller gives is taken to be equal to the other. The launch then checks this.
         """
-        if one == other:
-            return True
+        if one == other or one is None or other is None:
+            return one == other
         described = {self.names[value] for value in own_sizes(self.function)}
         if described.isdisjoint((one.name, other.name)):
             return False
