@@ -108,7 +108,8 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     made = {rows: rows, elements: replace(elements, first=elements.first - along)}
     ends = {each: _end(describer, own) for each, own in made.items()}
     moves = () if found.entry is None else found.entry.moves
-    for monomial, factor in sum((index * stride for index, stride in moves), along):
+    moved = sum((index * stride for index, stride in moves), along)
+    for monomial, factor in describer.descriptors.terms(moved, op):
         known = frozenset(each for each in monomial if launch_size(Polynomial.atom(each[0]), names) is not None)
         index, stride = Polynomial.of({monomial - known: factor}), Polynomial.of({known: 1})
         whole = stride // rows.stride

@@ -18,7 +18,7 @@ from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.compile.rewrite.materialize import Maker, dominates, earliest
 from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.arith import ExtSIOp, TruncIOp
-from louver.ir.polynomial import Part, Polynomial
+from louver.ir.polynomial import Monomial, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
 
@@ -115,6 +115,10 @@ class Descriptors:
         if found is not None and type_ == i64:
             return insert(start, ExtSIOp(found, i64), op).results[0]
         return Maker(start, op, self.affine.known, self.places).value(value, type_)
+
+    def terms(self, value: Polynomial, op: Operation) -> list[tuple[Monomial, int]]:
+        """The terms of a number, in one order in every run."""
+        return Maker(op, op, self.affine.known, self.places).terms(value)
 
     def compute(self, value: Polynomial, op: Operation) -> None:
         """Compute a number that `op` uses as early as it is known, such as before a loop."""

@@ -48,7 +48,7 @@ class Maker:
 
     def _sum(self, polynomial: Polynomial, type_: Integer) -> SSAValue:
         total: SSAValue | None = None
-        for monomial, factor in sorted(polynomial, key=self._term_place):
+        for monomial, factor in self.terms(polynomial):
             product = self._number(factor, type_) if factor != 1 or not monomial else None
             for atom, power in sorted(monomial, key=lambda each: self._place(each[0])):
                 for _ in range(power):
@@ -84,8 +84,11 @@ class Maker:
                     "a tile's start and size must be computed before the tile is loaded or stored", self.like
                 )
 
+    def terms(self, polynomial: Polynomial) -> list[tuple[Monomial, int]]:
+        """The terms, which are a set, in one order, so that operations have the same order in every run."""
+        return sorted(polynomial, key=self._term_place)
+
     def _term_place(self, term: tuple[Monomial, int]) -> tuple[object, ...]:
-        """A key that orders the terms, which are a set, so that operations have the same order in every run."""
         monomial, factor = term
         return (sorted((self._place(atom), power) for atom, power in monomial), factor)
 

@@ -16,8 +16,8 @@ from louver.compile.dump import VARIABLE
 from louver.compile.plan.feeds.steps_ahead import taken
 from louver.ir.context import parse_ir
 
-FORMS = ("structures/convolution", "plain/masked product")
-"""Rings and boxes with conditions of the launch, and a product."""
+FORMS = ("structures/convolution", "plain/masked product", "parts/parts of a matrix [parts · N, K]")
+"""Rings and boxes with conditions of the launch, a product, and parts of one matrix."""
 
 
 def _run(seed: int, folder: Path) -> tuple[str, dict[str, str]]:
