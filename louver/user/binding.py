@@ -158,7 +158,8 @@ class _Chooser(Generic[K]):
             try:
                 found = self.tiles("tiles" if unfit.error is None else "boxed", self.fits_tiles)
             except ValueError as other:
-                raise unfit.error or other from None
+                # What only a product needs is no obstacle of the call.
+                raise (other if isinstance(unfit.error, PartError) else unfit.error or other) from None
             slower = UNALIGNED if unfit.error is None else None
             return replace(found, refused=unfit.error or found.refused, slower=slower)
         nest = found.kernel.launch.checked

@@ -72,7 +72,7 @@ class CheckedCall:
             if one.value(numbers) != other.value(numbers):
                 # Descriptors that disagree are a mistake. With an argument in place of one, register tiles can use each
                 # size separately.
-                described = all(".shape." in str(each) for each in (one, other))
+                described = all(each.name is not None and ".shape." in each.name for each in (one, other))
                 raise (ValueError if described else PartError)(
                     f"{name} runs as a product only if {one} and {other} are equal, got {one.value(numbers)} "
                     f"and {other.value(numbers)}"

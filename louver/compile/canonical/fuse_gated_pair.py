@@ -27,7 +27,7 @@ from louver.analysis.integers import (
 from louver.analysis.passages import end_of
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.canonical.turn_across import lengths_across
-from louver.compile.condition_attributes import require_equal, require_multiple
+from louver.compile.condition_attributes import require_equal
 from louver.compile.rewrite.insert import begin_with, end_with, insert, insert_before, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.formats.gated import GATE_ROWS
@@ -119,7 +119,9 @@ def _require_one_shape(function: tt.FuncOp, one: _Step, two: _Step) -> None:
     described = own_sizes(function)
     rows = one.made.sizes[0]
     if rows in names:
-        require_multiple(function, names[cast(SSAValue, rows)], GATE_ROWS)
+        # Register tiles may run a call with other rows, so it is not stated as a multiple.
+        size = Polynomial.atom(names[cast(SSAValue, rows)])
+        require_equal(function, size // Polynomial.number(GATE_ROWS) * GATE_ROWS, size)
     pairs = [*zip(one.made.sizes, two.made.sizes, strict=True), *zip(one.made.steps, two.made.steps, strict=True)]
     for place, (first, second) in enumerate(pairs):
         if equal_index(first, second):

@@ -64,22 +64,28 @@ def test_descriptors_that_do_not_fit_are_refused(
     assert np.isnan(y).all()
 
 
-def _sequences(rng: np.random.Generator, outputs: int) -> tuple[list[object], np.ndarray, np.ndarray]:
-    """The arguments of `described.gated_sequences` for 3 sequences, its output for `outputs` of them, and the reference."""
+def _sequences(rng: np.random.Generator, outputs: int, rows: int = N) -> tuple[list[object], np.ndarray, np.ndarray]:
+    """The arguments of `described.gated_sequences` for 3 sequences and weights of `rows` rows, its output for `outputs` of them,
+    and the reference.
+    """
     x = rng.standard_normal((EXPERTS, 40, K)).astype(np.float16)
-    weights = [louver.prune(rng.standard_normal((N, K)).astype(np.float16) / 8, "2:4") for _ in range(2)]
+    weights = [louver.prune(rng.standard_normal((rows, K)).astype(np.float16) / 8, "2:4") for _ in range(2)]
     gate, up = (np.einsum("bmk,nk->bmn", x.astype(np.float64), each) for each in weights)
-    y = np.full((outputs, 40, N), np.nan, np.float16)
-    described = [louver.TensorDescriptor(louver.compress(each, "2:4"), (N, K), (K, 1), (64, 64)) for each in weights]
+    y = np.full((outputs, 40, rows), np.nan, np.float16)
+    described = [louver.TensorDescriptor(louver.compress(each, "2:4"), (rows, K), (K, 1), (64, 64)) for each in weights]
     views = [louver.TensorDescriptor(each, each.shape, (each[0].size, each.shape[2], 1), block)
              for each, block in ((x, (1, 32, 64)), (y, (1, 32, 64)))]  # fmt: skip
     return [views[0], *described, views[1], 40, K, 32, 64, 64], y, gate / (1 + np.exp(-gate)) * up
 
 
-def test_a_batch_of_gated_tiles_is_a_product_with_shared_weights(rng: np.random.Generator) -> None:
-    given, y, expected = _sequences(rng, EXPERTS)
+@pytest.mark.parametrize(("rows", "family"), [(N, "product"), (N - 8, "product"), (N - 4, "register tiles")])
+def test_a_batch_of_gated_tiles_is_a_product_with_shared_weights(
+    rng: np.random.Generator, rows: int, family: str
+) -> None:
+    """Rows of the gate and the value are joined in eights."""
+    given, y, expected = _sequences(rng, EXPERTS, rows)
     kernel, grid = louver.jit(described.gated_sequences), (2 * N // 64, EXPERTS)
-    assert kernel.explain[grid](*given).family == "product"
+    assert kernel.explain[grid](*given).family == family
     kernel.emulate[grid](*given)
     np.testing.assert_allclose(y, expected, rtol=2**-9, atol=0.02)
 
