@@ -136,10 +136,23 @@ class Ends:
         """A lower bound in which no quotient times its divisor is subtracted: it is at most the dividend."""
         found = Polynomial.number(0)
         for monomial, factor in value:
-            alone = [atom for atom, _ in monomial if isinstance(atom, Part) and monomial == frozenset({(atom, 1)})]
-            by = next((part.by.constant for part in alone), None) or 0
-            if by > 0 > factor and factor % by == 0 and self.require(self.of(alone[0].whole, "least")):
-                found += alone[0].whole * (factor // by)
+            part = next((each for each, power in monomial if isinstance(each, Part) and power == 1), None)
+            by = None if part is None else _only_term(part.by)
+            if (
+                part is not None
+                and by is not None
+                and by[0] == monomial - {(part, 1)}
+                and factor < 0 < by[1]
+                and factor % by[1] == 0
+                and self.require(self.of(part.whole, "least"))
+                and self.require(self.of(part.by, "least"), 1)
+            ):
+                found += part.whole * (factor // by[1])
             else:
                 found += Polynomial.of({monomial: factor})
         return found
+
+
+def _only_term(value: Polynomial) -> tuple[Monomial, int] | None:
+    """The term of a polynomial that has only one; else None."""
+    return next(iter(value)) if len(value.terms) == 1 else None

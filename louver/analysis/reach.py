@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import scf
@@ -12,17 +13,29 @@ from louver.analysis.access import Dimension
 from louver.analysis.affine import Affine, launch_size
 from louver.analysis.alignment import NOTHING, multiple_if
 from louver.analysis.atoms import Iteration
+from louver.analysis.ends import Ends
 from louver.analysis.integers import constant_integer, steps_of
 from louver.ir.polynomial import ONE, Polynomial, Size, programs
-from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
+from louver.ir.tile import GetProgramIdOp
 
 
-def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Size, tuple[Size, ...]] | None:
-    """The end of the reads along a dimension without a bound, and the counts that it depends on, see `Reach`. None if a
-    launch cannot compute a tile's start: it must be a multiple of a number for each program, or for each iteration of a
-    loop that ends at a size.
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The end of the reads along a dimension, and the counts that it depends on, see `louver.ir.conditions.Reach`.
+
+    needs: sizes that must be at least 0, or else the reads may begin before the tensor.
     """
-    end, counts = Polynomial.number(dimension.extent), set[Size]()
+
+    end: Size
+    counts: tuple[Size, ...]
+    needs: tuple[Size, ...]
+
+
+def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> Reached | None:
+    """How far a dimension without a bound is read. None if a launch cannot compute a tile's start: it must be a multiple
+    of a number for each program, or for each iteration of a loop that ends at a size.
+    """
+    end, counts, ends = Polynomial.number(dimension.extent), set[Size](), Ends(affine, names)
     first = dimension.first
     for factor, found in affine.rounds(first):
         count = launch_size(found.count, names)
@@ -38,16 +51,16 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
         step = launch_size(Polynomial.of({monomial - frozenset(counters): factor}), names)
         if factor < 0 or step is None or len(counters) != 1 or counters[0][1] != 1:
             return None
-        found = _count(counters[0][0], step, affine, names)
+        found = _count(counters[0][0], step, ends)
         if found is None:
             return None
         times, count = found
         end += step * times * (count - 1)
         counts.add(count)
-    return end, tuple(sorted(counts, key=str))
+    return Reached(end, tuple(sorted(counts, key=str)), tuple(ends.needs))
 
 
-def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
+def _count(atom: Hashable, step: Size, ends: Ends) -> tuple[int, Size] | None:
     """The steps from one program, or loop iteration, to the next, and the number of programs or iterations."""
     if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp):
         return 1, Polynomial.atom(programs(atom.owner.axis.value.data))
@@ -55,34 +68,30 @@ def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, 
         first, by = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
         steps = steps_of(atom.loop.ub) if (first, by) == (0, 1) else None
         end, by = (atom.loop.ub, by) if steps is None else steps
-        count = None if first is None or by is None or by < 1 else _steps(affine.integer(end), first, by, names)
+        count = None if first is None or by is None or by < 1 else _steps(end, first, by, ends)
         return None if count is None else (1, count)
-    return _shared(cast(SSAValue, atom), step, affine, names) if isinstance(atom, SSAValue) else None
+    return _shared(cast(SSAValue, atom), step, ends) if isinstance(atom, SSAValue) else None
 
 
-def _steps(end: Polynomial, first: int, by: int, names: Mapping[SSAValue, str]) -> Size | None:
-    """The iterations of a loop that ends at a size. Below 1, there are none."""
-    return launch_size((end - first).ceil(by), names)
+def _steps(end: SSAValue, first: int, by: int, ends: Ends) -> Size | None:
+    """The iterations of a loop that ends at a size, or at the least of it and others. Below 1, there are none."""
+    found = ends.of(ends.affine.integer(end), "greatest")
+    return None if found is None else (found - first).ceil(by)
 
 
-def _shared(number: SSAValue, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
+def _shared(number: SSAValue, step: Size, ends: Ends) -> tuple[int, Size] | None:
     """The same for a loop whose iterations programs share: `step` times its counter, which stays below the loop's end."""
     loop = number.owner.parent_op() if isinstance(number.owner, Block) else None
     if not isinstance(loop, scf.ForOp) or number is not loop.body.block.args[0] or step.constant is None:
         return None
-    first = affine.integer(loop.lb)
-    if any(factor < 0 or not all(_is_grid(atom) for atom, _ in monomial) for monomial, factor in first):
+    if not ends.require(ends.of(ends.affine.integer(loop.lb), "least")):
         return None
     # A counter that is a multiple of a power of two stays that far below the end.
     whole = next((each for each in POWERS if multiple_if(number, each) == NOTHING), 1)
     steps = steps_of(loop.ub) if whole == 1 else None
     end, by = (loop.ub, whole) if steps is None else steps
-    count = _steps(affine.integer(end), 0, by, names)
+    count = _steps(end, 0, by, ends)
     return None if count is None else (whole, count)
-
-
-def _is_grid(atom: Hashable) -> bool:
-    return isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp | GetNumProgramsOp)
 
 
 POWERS = tuple(2**each for each in range(10, 0, -1))

@@ -64,6 +64,7 @@ DROP_ASSUMPTIONS = on_module(drop_assumptions)
 JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
 MAKE_HOST_DESCRIPTORS = on_module(make_host_descriptors)
 TURN_ACROSS = on_module(turn_across)
+DROP_COUNTERS = on_module(drop_counters)
 """These passes run on kernels of register tiles too."""
 
 CANONICAL: tuple[Pass[State], ...] = (
@@ -84,7 +85,7 @@ CANONICAL: tuple[Pass[State], ...] = (
     on_module(describe_batches),
     on_module(describe_tiles),
     on_module(join_stores),
-    on_module(drop_counters),
+    DROP_COUNTERS,
     on_module(join_splits),
     on_module(add_in_place),
     on_module(join_tails),

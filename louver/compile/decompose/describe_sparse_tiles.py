@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.access import EVERY, Access, Dimension, Entry
 from louver.analysis.affine import BlockPointer, launch_size
 from louver.analysis.ends import Ends
-from louver.analysis.reach import reach
+from louver.analysis.reach import Reached, reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
@@ -204,10 +204,16 @@ def _require_reach(
     names = describer.function.argument_names
     found = reach(dimension, describer.affine, names)
     if found is not None:
-        require_reach(describer.function, Reach(names[base], of, *found, _in_branch(op)))
+        _state_reach(describer, found, Reach(names[base], of, found.end, found.counts, _in_branch(op)))
     elif of == "columns" or within_row:
         # The next row follows in memory, so rows that end too early would not be noticed.
         raise unsupported(_RULE, op)
+
+
+def _state_reach(describer: Describer, found: Reached, stated: Reach) -> None:
+    require_reach(describer.function, stated)
+    for size in found.needs:
+        require_whole_rows(describer.function, size, 1)
 
 
 def _in_branch(op: Operation) -> bool:
@@ -241,8 +247,8 @@ def _require_rows_of_matrix(describer: Describer, base: SSAValue, rows: Dimensio
     """Make the launch check that rows without a mask end in their matrix, where it can compute how far they are read."""
     names = describer.function.argument_names
     found, held = reach(rows, describer.affine, names), launch_size(entry.stride // rows.stride, names)
-    if found is not None and held is not None and found[0] != held:
-        require_reach(describer.function, Reach(names[base], "rows", *found, held=held))
+    if found is not None and held is not None and found.end != held:
+        _state_reach(describer, found, Reach(names[base], "rows", found.end, found.counts, held=held))
 
 
 def _size(

@@ -84,6 +84,17 @@ def test_the_last_group_of_programs_may_be_smaller() -> None:
     assert any(each.value(NUMBERS | {"N": 0}) < 0 for each in ends.needs)
 
 
+def test_a_number_that_wraps_at_a_size_is_not_below_0() -> None:
+    """x - x / N * N, as rows that begin again at 0 are written."""
+    affine = Affine()
+    x, size = affine.integer(X), affine.integer(N)
+    ends = Ends(affine, NAMES)
+    assert str(ends.of((x - x // size * size) * 64, "least")) == "0"
+    assert [str(each) for each in ends.needs] == ["N - 1"]
+    # Twice the quotient is more than the number.
+    assert str(ends.of(x - x // size * size * 2, "least")) != "0"
+
+
 @pytest.mark.parametrize(("least", "holds"), [(0, True), (1, True), (2, False)])
 def test_a_number_is_compared_at_once(least: int, holds: bool) -> None:
     ends = Ends(Affine(), NAMES)

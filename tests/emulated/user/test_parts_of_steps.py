@@ -1,0 +1,62 @@
+"""Sparse tiles whose columns are counted: by programs that share the steps of K, and beside the steps of a loop."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import louver
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton import parts_of_steps
+
+M, N = 40, 72
+TILE = {"TM": 32, "TN": 64, "TK": 64}
+
+
+def _operands(rng: np.random.Generator, k: int) -> tuple[np.ndarray, np.ndarray]:
+    w = rng.integers(-3, 4, (N, k)).astype(np.float16)
+    return rng.integers(-3, 4, (M, k)).astype(np.float16), louver.prune(w, "2:4")
+
+
+@pytest.mark.parametrize(("k", "parts"), [(256, 1), (256, 2), (320, 2), (64, 3), (448, 4)])
+def test_programs_that_share_steps_read_described_tiles(rng: np.random.Generator, k: int, parts: int) -> None:
+    """The last part may have fewer steps than the others, or none."""
+    x, w = _operands(rng, k)
+    y = np.full((parts, M, N), np.nan, np.float32)
+    kernel, grid = louver.jit(parts_of_steps.shared_steps), (2, 2, parts)
+    given = x, louver.compress(w, "2:4"), y, M, N, k, parts
+    assert "computed" not in str(kernel.explain[grid](*given, **TILE))
+    kernel.emulate[grid](*given, **TILE)
+    np.testing.assert_array_equal(y.sum(0), x.astype(np.float64) @ w.T.astype(np.float64))
+
+
+def test_steps_beyond_the_rows_are_refused(rng: np.random.Generator) -> None:
+    x, w = _operands(rng, 200)
+    y = np.full((2, M, N), np.nan, np.float32)
+    with pytest.raises(ValueError, match="reads 256 elements of each row of 'w', which has 200"):
+        louver.jit(parts_of_steps.shared_steps).emulate[(2, 2, 2)](
+            x, louver.compress(w, "2:4"), y, M, N, 200, 2, **TILE
+        )
+    assert np.isnan(y).all()
+
+
+@pytest.mark.parametrize("k", [64, 200, 512])
+def test_columns_that_are_counted_are_copied_in_bulk(rng: np.random.Generator, k: int) -> None:
+    x, w = _operands(rng, k)
+    scale = rng.integers(1, 4, -(-k // 64)).astype(np.float32)
+    y = np.full((M, N), np.nan, np.float32)
+    given = [
+        louver.TensorDescriptor(x, x.shape, (k, 1), (32, 64)),
+        louver.TensorDescriptor(louver.compress(w, "2:4"), w.shape, (k, 1), (64, 64)),
+        scale, y, M, N, k,
+    ]  # fmt: skip
+    kernel, grid = louver.jit(parts_of_steps.counted_columns), (2, 2)
+    assert "cp.async.bulk.tensor" in kernel.explain[grid](*given, **TILE).ptx
+    kernel.emulate[grid](*given, **TILE)
+    scaled = x.astype(np.float64) * np.repeat(scale, 64)[:k]
+    np.testing.assert_array_equal(y, scaled @ w.T.astype(np.float64))

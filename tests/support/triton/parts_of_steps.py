@@ -1,0 +1,40 @@
+"""Products whose programs share the steps along K without a mask, and whose descriptors are read at a counted number."""
+
+# pyright: basic
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def shared_steps(x, w, y, M, N, K, PARTS, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """Each part begins at its own step, and ends with it or with K; y holds the sums of the parts."""
+    rows = tl.program_id(0) * TM + tl.arange(0, TM)
+    columns = tl.program_id(1) * TN + tl.arange(0, TN)
+    part = tl.program_id(2)
+    per_part = tl.cdiv(tl.cdiv(K, TK), PARTS)
+    first = part * per_part
+    k = tl.arange(0, TK)
+    x_at = x + (rows % M)[:, None] * K + k[None, :] + first * TK
+    w_at = w + (columns % N)[None, :] * K + k[:, None] + first * TK
+    total = tl.zeros((TM, TN), tl.float32)
+    for _ in range(first, tl.minimum(first + per_part, tl.cdiv(K, TK))):
+        total += tl.dot(tl.load(x_at), tl.load(w_at))
+        x_at += TK
+        w_at += TK
+    inside = (rows < M)[:, None] & (columns < N)[None, :]
+    tl.store(y + part * M * N + rows[:, None] * N + columns[None, :], total, mask=inside)
+
+
+@triton.jit
+def counted_columns(x, w, scale, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """Columns are counted beside the steps. A scale for each step keeps the kernel from being a product."""
+    m, n = tl.program_id(0) * TM, tl.program_id(1) * TN
+    total = tl.zeros((TM, TN), tl.float32)
+    column = 0
+    for step in range(tl.cdiv(K, TK)):
+        a = x.load([m, column])
+        b = w.load([n, column])
+        total += tl.dot(a, b.T) * tl.load(scale + step)
+        column += TK
+    rows, columns = m + tl.arange(0, TM), n + tl.arange(0, TN)
+    tl.store(y + rows[:, None] * N + columns[None, :], total, mask=(rows < M)[:, None] & (columns < N)[None, :])
