@@ -167,7 +167,9 @@ def _prefetch_loads(state: KernelState) -> None:
 def _ring_copies(state: KernelState) -> None:
     if state.wide and state.slots:
         peak_of = functools.partial(shared_peak, means=Means.of(state.target))
-        ring_copies(state.module, state.ring_rooms, peak_of, state.slots, in_flight=state.options.ahead)
+        # Measured on Hopper. If all CTAs of a launch run at once, each SM has as many as it can.
+        deep = state.target.has("wgmma.sp") and state.options.ctas is None
+        ring_copies(state.module, state.ring_rooms, peak_of, state.slots, in_flight=state.options.ahead, deep=deep)
 
 
 def _overlap_dots(state: KernelState) -> None:

@@ -290,7 +290,7 @@ def apart_of(call: Call) -> tuple[str, ...]:
     return tuple(sorted(filter(is_apart, ranges)))
 
 
-FEW_CTAS = 2
+FEW_CTAS = 3
 """Most CTAs on an SM for which a kernel is specialized. With more CTAs the registers set the limit."""
 
 

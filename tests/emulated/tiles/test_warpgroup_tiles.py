@@ -14,7 +14,7 @@ from louver.compile.pipeline import compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
-from louver.ir.tile import AsyncCopyOp, LoadOp, LocalStoreOp
+from louver.ir.tile import AsyncCopyOp, LoadOp, LocalAllocOp, LocalStoreOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
 from support.dot_loops import TYPES, DotLoop, LoopRun
@@ -159,10 +159,18 @@ def test_operands_are_computed_in_their_own_step(rng: np.random.Generator, name:
         run.emulate(made, order)
 
 
-@pytest.mark.parametrize(("registers", "ctas"), [(128, 4), (255, 2)])
-def test_rings_leave_room_for_the_ctas_that_registers_let_fit(registers: int, ctas: int) -> None:
-    tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=4).text())
-    assert compile_tiles(tile, warps=4, registers=registers).ctas_by_shared == ctas
+@pytest.mark.parametrize(
+    ("columns", "registers", "at_once", "ctas", "slots"),
+    [(128, 128, None, 2, 4), (128, 128, 3, 4, 2), (128, 255, None, 2, 4), (64, 128, None, 3, 4), (64, 128, 3, 3, 4)],
+)
+def test_rings_leave_room_for_the_ctas_that_registers_let_fit(
+    columns: int, registers: int, at_once: int | None, ctas: int, slots: int
+) -> None:
+    """Two CTAs or more have rings of four slots, unless all CTAs of the launch run at once."""
+    tile = parse_ir(DotLoop("f16", (128, columns, 64), warps=4).text())
+    made = compile_tiles(tile, warps=4, registers=registers, ctas=at_once)
+    found = {op.slots.value.data for op in made.encoded.walk() if isinstance(op, LocalAllocOp)}
+    assert (made.ctas_by_shared, found) == (ctas, {slots})
 
 
 NEEDLESS = {

@@ -67,6 +67,13 @@ ENOUGH_SLOTS = 4
 The first copies of a tile begin early only if the ring still gets this number.
 """
 
+ENOUGH_CTAS = 2
+"""CTAs on an SM from which copies that arrive in time are worth more than another CTA.
+
+Three CTAs of four slots took 0.77 to 0.96 of the time of four CTAs of three, and two of four 0.80 to 0.96 of three of two
+(docs/perf-log/64).
+"""
+
 LEAST_IN_FLIGHT = 4
 """Slots of a ring from which products run on into the next step.
 
@@ -116,17 +123,20 @@ def ring_copies(
     most: int = MOST_SLOTS,
     *,
     in_flight: bool = True,
+    deep: bool = False,
 ) -> None:
     """Rewrites loops in place.
 
-    rooms: candidates for the bytes of shared memory of a CTA. The first in which each ring gets two slots is used.
+    rooms: bytes of shared memory of a CTA, for the most CTAs on an SM down to one. The first in which each ring gets two slots is
+        used.
     peak_of: gives the peak of shared memory that a function needs beside the rings.
     most: the largest number of slots of a ring.
     in_flight: whether products may run on into the next step.
+    deep: whether a room for `ENOUGH_CTAS` or more in which each ring gets `ENOUGH_SLOTS` goes first.
     """
     for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp) and op.is_public]:
         apart = apart_of(function)
-        shares = _Shares(rooms, most, peak_of(function))
+        shares = _Shares(rooms, most, peak_of(function), deep)
         early, late = list[_Wish](), list[_Wish]()
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = [op for op in loop.body.block.ops if isinstance(op, tt.LoadOp) and is_unchanged(op, loop, apart)]
@@ -173,6 +183,7 @@ class _Shares:
     rooms: Sequence[int]
     most: int
     peak: Peak
+    deep: bool
 
     def slots(self, wishes: Sequence[_Wish]) -> list[int]:
         """The number of slots of each ring; 0 for a ring that does not get two slots.
@@ -185,6 +196,10 @@ class _Shares:
                 kept.append(wish)
         counts, demand = [2] * len(kept), self._demand(kept)
         room = next(room for room in self.rooms if demand(counts) <= room)
+        if self.deep:
+            enough = [min(self.most, ENOUGH_SLOTS)] * len(kept)
+            many = self.rooms[: max(0, len(self.rooms) - ENOUGH_CTAS + 1)]
+            room = next((each for each in many if demand(enough) <= each), room)
         growing = set(range(len(kept)))
         while growing:
             index = min(growing, key=lambda each: (counts[each], each))
