@@ -20,7 +20,7 @@ from louver.analysis.affine import BlockPointer, Elements
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.masks import Bound
 from louver.ir.arith import ExtSIOp
-from louver.ir.polynomial import ONE, Compound, Extreme, Monomial, Polynomial, divide
+from louver.ir.polynomial import ONE, Compound, Extreme, Monomial, Part, Polynomial, divide
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
@@ -454,8 +454,11 @@ def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = 
         return found
     others = () if across else [each for each in found.dimensions if each is not along]
     pitch = min((each.stride.constant or 0 for each in others), default=0)
+    rests = {term: rest.factor for rest in remainders(along.first) for term in rest.terms}
     moved = [
-        (term, by) for term, by in along.first if _inner(term) and not _goes_on(term, by, along.extent, pitch, sparse)
+        (term, by)
+        for term, by in along.first
+        if _inner(term) and not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse)
     ]
     if not moved:
         return found
@@ -465,6 +468,31 @@ def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = 
     rest = replace(along, first=along.first - gone)
     dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """The terms `factor * (whole - whole // by * by)` of a number: a program's share of K."""
+
+    factor: int
+    whole: Polynomial
+    by: int
+    terms: Polynomial
+
+
+def remainders(number: Polynomial) -> list[Remainder]:
+    """The remainders by numbers among the terms of a number."""
+    found: list[Remainder] = []
+    for monomial, times in number:
+        part = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
+        by = part.by.constant if part is not None and monomial == frozenset({(part, 1)}) else None
+        if part is None or not by or by < 1 or times > 0 or times % by:
+            continue
+        factor = -times // by
+        terms = part.whole * factor + Polynomial.of({monomial: times})
+        if terms.terms <= number.terms:
+            found.append(Remainder(factor, part.whole, by, terms))
+    return found
 
 
 def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
 
-from louver.analysis.access import Dimension
+from louver.analysis.access import Dimension, remainders
 from louver.analysis.affine import Affine, launch_size
 from louver.analysis.alignment import NOTHING, multiple_if
 from louver.analysis.atoms import Iteration
@@ -37,6 +37,10 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
     """
     end, counts, ends = Polynomial.number(dimension.extent), set[Size](), Ends(affine, names)
     first = dimension.first
+    for rest in remainders(first):
+        if not ends.require(ends.of(rest.whole, "least")):
+            return None
+        first, end = first - rest.terms, end + rest.factor * (rest.by - 1)
     for factor, found in affine.rounds(first):
         count = launch_size(found.count, names)
         if count is None:

@@ -35,6 +35,27 @@ def test_programs_that_share_steps_read_described_tiles(rng: np.random.Generator
     np.testing.assert_array_equal(y.sum(0), x.astype(np.float64) @ w.T.astype(np.float64))
 
 
+@pytest.mark.parametrize("k", [128, 512, 1024])
+def test_programs_that_take_steps_by_remainder_read_described_tiles(rng: np.random.Generator, k: int) -> None:
+    x, w = _operands(rng, k)
+    y = np.full((2, M, N), np.nan, np.float32)
+    kernel, grid = louver.jit(parts_of_steps.steps_by_remainder), (4, 2)
+    given = x, louver.compress(w, "2:4"), y, M, N, k, 2
+    assert "computed" not in str(kernel.explain[grid](*given, **TILE))
+    kernel.emulate[grid](*given, **TILE)
+    np.testing.assert_array_equal(y.sum(0), x.astype(np.float64) @ w.T.astype(np.float64))
+
+
+def test_a_remainder_beyond_the_rows_is_refused(rng: np.random.Generator) -> None:
+    x, w = _operands(rng, 192)
+    y = np.full((2, M, N), np.nan, np.float32)
+    with pytest.raises(ValueError, match="reads 256 elements of each row of 'w', which has 192"):
+        louver.jit(parts_of_steps.steps_by_remainder).emulate[(4, 2)](
+            x, louver.compress(w, "2:4"), y, M, N, 192, 2, **TILE
+        )
+    assert np.isnan(y).all()
+
+
 def test_steps_beyond_the_rows_are_refused(rng: np.random.Generator) -> None:
     x, w = _operands(rng, 200)
     y = np.full((2, M, N), np.nan, np.float32)

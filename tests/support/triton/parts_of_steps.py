@@ -26,6 +26,25 @@ def shared_steps(x, w, y, M, N, K, PARTS, TM: tl.constexpr, TN: tl.constexpr, TK
 
 
 @triton.jit
+def steps_by_remainder(x, w, y, M, N, K, PARTS: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """One number of programs: its remainder is the part, which takes every PARTS-th step. y holds the sums of the parts."""
+    part = tl.program_id(0) % PARTS
+    tile_n = tl.program_id(0) // PARTS
+    rows = tl.program_id(1) * TM + tl.arange(0, TM)
+    columns = tile_n * TN + tl.arange(0, TN)
+    k = part * TK + tl.arange(0, TK)
+    x_at = x + (rows % M)[:, None] * K + k[None, :]
+    w_at = w + (columns % N)[None, :] * K + k[:, None]
+    total = tl.zeros((TM, TN), tl.float32)
+    for _ in range(tl.cdiv(K, TK * PARTS)):
+        total += tl.dot(tl.load(x_at), tl.load(w_at))
+        x_at += TK * PARTS
+        w_at += TK * PARTS
+    inside = (rows < M)[:, None] & (columns < N)[None, :]
+    tl.store(y + part * M * N + rows[:, None] * N + columns[None, :], total, mask=inside)
+
+
+@triton.jit
 def counted_columns(x, w, scale, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
     """Columns are counted beside the steps. A scale for each step keeps the kernel from being a product."""
     m, n = tl.program_id(0) * TM, tl.program_id(1) * TN
