@@ -138,7 +138,7 @@ BATCHES = {
         "batch_by_descriptors": Written("batch_by_descriptors", batch("a", "am", "b", "bn", "c", "cm", turned=True)),
         "batch_in_descriptors": Written("batch_in_descriptors", batch(turned=True, entries=True)),
         "batch_in_one_axis": Written(
-            "batch_in_one_axis", batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True), BOTH
+            "batch_in_one_axis", batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True)
         ),
         "batch_of_whole_tiles": Written("batch_of_whole_tiles", whole(batch("a", "b", "c"))),
         "shared_weight": Written("shared_weight", changed(layer(), _shared_weight)),
