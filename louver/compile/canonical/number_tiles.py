@@ -256,8 +256,8 @@ def _readings(function: tt.FuncOp, axes: Axes, ends: Sequence[AssumeOp]) -> Iter
     own, arguments = own_sizes(function), function.body.block.args
     counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
     if len(axes) > ENTRIES:
-        limits = [each for end in ends for each in cast(CmpiOp, end.cond.owner).operands]
-        counted.update(each for op in _made_of(limits, axes) for each in op.operands if each.type == i32)
+        limits = {op for end in ends for op in _made_of(cast(CmpiOp, end.cond.owner).operands, axes)}
+        counted.update(each for op in limits | _operations(axes) for each in op.operands if each.type == i32)
     others = [each for each in arguments if each in counted and not any(axis.is_size(each) for axis in axes)]
     ways: list[list[SSAValue | None]] = [
         [None, *(each for each in others if isinstance(axis.size, int) or axis.size in own)] for axis in axes
