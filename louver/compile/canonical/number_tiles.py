@@ -190,8 +190,11 @@ def _count_entries(function: tt.FuncOp, axes: Axes) -> None:
             continue
         count = axis.other
         if count is None:
-            tiles = [_tiles(each, first) for each in axes[:ENTRIES]]
-            programs, each = insert_before(first, tt.GetNumProgramsOp(0)), insert_before(first, arith.MuliOp(*tiles))
+            rows, columns = (_tiles(each, first) for each in axes[:ENTRIES])
+            programs, each = (
+                insert_before(first, tt.GetNumProgramsOp(0)),
+                insert_before(first, arith.MuliOp(rows, columns)),
+            )
             count = insert_before(first, arith.DivSIOp(programs, each))
         for made in [op for op in function.body.walk() if isinstance(op, tt.MakeTensorDescriptorOp)]:
             if _is_selected(made, axis):
