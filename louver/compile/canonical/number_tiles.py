@@ -65,12 +65,14 @@ class Axis:
     number: the number of the tile; None if there is only one tile, which starts at 0.
     size: elements of the output in this dimension.
     tile: elements of a tile.
+    wrapped: what a tile's start is divided by, if the tile starts at the remainder (`number * tile % size`).
     other: an argument that is taken to be equal to `size`.
     """
 
     number: SSAValue | None
     size: tt.Index
     tile: int
+    wrapped: SSAValue | None = None
     other: SSAValue | None = None
 
     def is_size(self, value: SSAValue) -> bool:
@@ -100,7 +102,7 @@ def number_tiles(module: ModuleOp) -> None:
         ]:
             axes = _axes(store)
             ends = _ends(function)
-            if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
+            if axes is None or (not ends and all(_is_program(axis.number) and axis.wrapped is None for axis in axes)):
                 continue
             entry = _entry(store)
             axes = _proven(function, axes, ends, store, entry)
@@ -152,6 +154,9 @@ def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> Axes | None:
         product = None if isinstance(offset, int) else offset.owner
         if isinstance(product, TruncIOp):
             product = product.input.owner
+        wrapped = product.rhs if isinstance(product, arith.RemSIOp) else None
+        if isinstance(product, arith.RemSIOp):
+            product = product.lhs.owner
         number = literal(size)
         size = without_extension(size) if number is None and isinstance(size, SSAValue) else number or 0
         if literal(offset) == 0:
@@ -162,7 +167,7 @@ def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> Axes | None:
         for number, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
             elements = constant_integer(tile)
             if elements is not None and elements > 0:
-                found.append(Axis(number, size, elements))
+                found.append(Axis(number, size, elements, wrapped))
                 break
         else:
             return None
@@ -221,18 +226,27 @@ def _is_selected(made: tt.MakeTensorDescriptorOp, axis: Axis) -> bool:
 
 
 def _replace(function: tt.FuncOp, axes: Axes) -> None:
-    start = function.body.block.first_op
-    assert start is not None
+    first = function.body.block.first_op
+    assert first is not None
     for place, axis in enumerate(axes):
+        for op in [op for op in function.body.walk() if isinstance(op, arith.RemSIOp) and op.rhs is axis.wrapped]:
+            start = op.lhs.owner
+            # Tiles start before the end, so that the remainder is the start itself.
+            if (
+                isinstance(start, arith.MuliOp)
+                and axis.number in start.operands
+                and axis.tile in map(literal, start.operands)
+            ):
+                Rewriter.replace_op(op, [], [op.lhs])
         if axis.number is None:
             continue
         program = tt.GetProgramIdOp(place)
         program.location = _defining(axis.number, function).location
         program.result.name_hint = axis.number.name_hint
-        Rewriter.insert_op(program, InsertPoint.before(start))
+        Rewriter.insert_op(program, InsertPoint.before(first))
         number = program.result
         if axis.number.type != number.type:
-            number = insert_before(start, ExtSIOp(number, axis.number.type))
+            number = insert_before(first, ExtSIOp(number, axis.number.type))
         axis.number.replace_all_uses_with(number)
     narrow_sums(function)
 
@@ -258,6 +272,7 @@ def _readings(function: tt.FuncOp, axes: Axes, ends: Sequence[AssumeOp]) -> Iter
     """The axes without a change, and then with arguments for counts of tiles taken as sizes of the output."""
     own, arguments = own_sizes(function), function.body.block.args
     counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
+    counted.update(without_extension(axis.wrapped) for axis in axes if axis.wrapped is not None)
     if len(axes) > ENTRIES:
         limits = {op for end in ends for op in _made_of(cast(CmpiOp, end.cond.owner).operands, axes)}
         counted.update(each for op in limits | _operations(axes) for each in op.operands if each.type == i32)
@@ -281,6 +296,10 @@ def _require_bijection(axes: Axes, ends: Sequence[AssumeOp], store: Operation, e
     if len(numbers) > len(set(numbers)):
         raise unsupported("the row and the column of a tile must be computed as two numbers", store)
     culprit = next((each.owner for each in numbers if isinstance(each.owner, Operation)), store)
+    for axis in axes:
+        end = axis.size if axis.wrapped is None else constant_integer(axis.wrapped) or without_extension(axis.wrapped)
+        if end != axis.size and end is not axis.other:
+            raise unsupported("a tile may start at a remainder only of the output's size", culprit)
     used = _program_axes(axes)
     free = {0, 1, 2} - {entry}
     allowed = used == [0, 1, 2][: len(used)] if entry is None else free.issuperset(used)

@@ -1,4 +1,6 @@
-"""Programs that number the matrices of a batch together with their tiles: what a product of them needs of the kernel and the call."""
+"""Programs that number the matrices of a batch together with their tiles, and tiles whose starts wrap: what a product of
+them needs of the kernel and the call.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +65,44 @@ def in_turn(
         for first in range(0, K, BK):
             total = tl.dot(a_tiles.load([row, first]), b_tiles.load([column, first]).T, total)
         c_tiles.store([row, column], total)
+
+
+@triton.jit
+def wrapped(
+    a, b, c, M, N, K, ROWS, COLUMNS, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TIMES: tl.constexpr
+):  # fmt: skip
+    """Tiles start at remainders of ROWS and COLUMNS. TIMES: of the column tile, by which columns of b are read."""
+    program, tiles_m = tl.program_id(0), tl.cdiv(M, BM)
+    number = program // tiles_m
+    row, column, read = program % tiles_m * BM % ROWS, number * BN % COLUMNS, number * (BN * TIMES) % COLUMNS
+    a_tiles = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    b_tiles = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    c_tiles = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        total = tl.dot(a_tiles.load([row, first]), b_tiles.load([read, first]).T, total)
+    c_tiles.store([row, column], total)
+
+
+@triton.jit
+def wrapped_at_arguments(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Descriptors of the caller, whose sizes are arguments of their own."""
+    program, tiles_m = tl.program_id(0), tl.cdiv(M, BM)
+    row, column = program % tiles_m * BM % M, program // tiles_m * BN % N
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        total = tl.dot(a.load([row, first]), b.load([column, first]).T, total)
+    c.store([row, column], total)
+
+
+@triton.jit
+def wrapped_at_the_sizes(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    wrapped(a, b, c, M, N, K, M, N, BM, BN, BK, 1)
+
+
+@triton.jit
+def wrapped_columns_read_apart(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    wrapped(a, b, c, M, N, K, M, N, BM, BN, BK, 2)
 
 
 @pytest.fixture
@@ -135,3 +175,46 @@ def test_programs_in_turn_of_each_matrix_are_refused(arrays: dict[str, Any]) -> 
     with pytest.raises(ValueError, match="or 5 that go from tile to tile, got a grid of 15"):
         louver.jit(in_turn).emulate[(5, 1, ENTRIES)](**known)
     assert np.isnan(arrays["c"]).all()
+
+
+def matrix(arrays: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The first matrix of each batch."""
+    return call({name: each[0] for name, each in arrays.items()}, **more)
+
+
+def test_starts_that_wrap_at_the_sizes(arrays: dict[str, Any]) -> None:
+    kernel, known = louver.jit(wrapped_at_the_sizes), matrix(arrays)
+    assert kernel.explain[(EACH,)](**known).family == "product"
+    kernel.emulate[(EACH,)](**known)
+    np.testing.assert_allclose(arrays["c"][0], product(arrays)[0], rtol=1e-3, atol=1e-3)
+
+
+def test_starts_that_wrap_in_descriptors_of_the_caller(arrays: dict[str, Any]) -> None:
+    """The launch compares the sizes by which they wrap with those of the descriptors."""
+    known = matrix(arrays)
+    for name, shape in {"a": (M, K), "b": (N, K), "c": (M, N)}.items():
+        known[name] = louver.TensorDescriptor(known[name], shape, (shape[1], 1), (64, 64))
+    kernel = louver.jit(wrapped_at_arguments)
+    assert kernel.explain[(EACH,)](**known).family == "product"
+    kernel.emulate[(EACH,)](**known)
+    np.testing.assert_allclose(arrays["c"][0], product(arrays)[0], rtol=1e-3, atol=1e-3)
+
+
+def test_starts_that_wrap_elsewhere_are_no_product(arrays: dict[str, Any]) -> None:
+    """At 64 rows, the second tile of rows starts at 0."""
+    kernel, known = louver.jit(wrapped), matrix(arrays, ROWS=64, COLUMNS=N, TIMES=1)
+    told = kernel.explain[(EACH,)](**known)
+    assert told.family == "register tiles" and "a tile may start at a remainder only of the output's size" in str(told)
+    kernel.emulate[(EACH,)](**known)
+    np.testing.assert_allclose(arrays["c"][0][:64], product(arrays)[0][:64], rtol=1e-3, atol=1e-3)
+    assert np.isnan(arrays["c"][0][64:]).all()
+
+
+def test_another_start_that_wraps_is_kept(arrays: dict[str, Any]) -> None:
+    """The second tile of columns reads those of b at 128 % 72 = 56."""
+    kernel, known = louver.jit(wrapped_columns_read_apart), matrix(arrays)
+    assert kernel.explain[(EACH,)](**known).family == "register tiles"
+    kernel.emulate[(EACH,)](**known)
+    wanted = product(arrays)[0]
+    wanted[:, 64:] = wanted[:, 56:64]
+    np.testing.assert_allclose(arrays["c"][0], wanted, rtol=1e-3, atol=1e-3)
