@@ -196,15 +196,13 @@ def _count_entries(function: tt.FuncOp, axes: Axes) -> None:
         count = axis.other
         if count is None:
             rows, columns = (_tiles(each, first) for each in axes[:ENTRIES])
-            programs, each = (
-                insert_before(first, tt.GetNumProgramsOp(0)),
-                insert_before(first, arith.MuliOp(rows, columns)),
-            )
-            count = insert_before(first, arith.DivSIOp(programs, each))
+            programs = insert_before(first, tt.GetNumProgramsOp(0))
+            count = insert_before(first, arith.DivSIOp(programs, insert_before(first, arith.MuliOp(rows, columns))))
         for made in [op for op in function.body.walk() if isinstance(op, tt.MakeTensorDescriptorOp)]:
             if _is_selected(made, axis):
                 new = tt.MakeTensorDescriptorOp(made.base, [count, *made.sizes[1:]], made.steps, made.block.get_shape())
-                new.properties |= {name: made.properties[name] for name in ("padding",) if name in made.properties}
+                if made.padding is not None:
+                    new.properties["padding"] = made.padding
                 new.result.name_hint = made.result.name_hint
                 Rewriter.replace_op(made, [], [insert_before(made, new)])
 
