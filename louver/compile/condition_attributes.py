@@ -19,7 +19,7 @@ EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.pr
 REACH_IN_BRANCH, REACH_IN_MATRIX = "louver.reach_in_branch", "louver.reach_in_matrix"
 SPLIT, STEPS = "louver.split", "louver.steps"
 ROWS_APART, WHOLE, WHOLE_ROWS = "louver.rows_apart", "louver.whole", "louver.whole_rows"
-POSITIVE, GUARDED = "louver.positive", "louver.guarded"
+POSITIVE, GUARDED, WHOLE_BATCH = "louver.positive", "louver.guarded", "louver.whole_batch"
 
 
 def require_equal(function: FuncOp, one: Size, other: Size) -> None:
@@ -73,6 +73,11 @@ def state_guarded(function: FuncOp) -> None:
     function.attributes[GUARDED] = UnitAttr()
 
 
+def state_whole_batch(function: FuncOp) -> None:
+    """Record that programs number the tiles of all matrices of a batch together."""
+    function.attributes[WHOLE_BATCH] = UnitAttr()
+
+
 def state_programs(function: FuncOp, step: int) -> None:
     """Record that each program computes every `step`-th tile from its own number on; 0 for the number of programs as
     step.
@@ -104,6 +109,7 @@ def conditions(function: FuncOp) -> Conditions:
         positive=tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
         programs=programs.value.data if isinstance(programs, IntegerAttr) else None,
         guarded=GUARDED in function.attributes,
+        whole_batch=WHOLE_BATCH in function.attributes,
         split=next(map(_split, _rows(function, SPLIT)), None),
         rows_apart=tuple((str(argument), _size(apart)) for argument, apart in _rows(function, ROWS_APART)),
         whole=tuple((str(name), _size(stride), _size(of)) for name, stride, of in _rows(function, WHOLE)),

@@ -91,6 +91,7 @@ class Conditions:
     a branch.
     programs: how the user's programs number the tiles of a product, see below.
     guarded: whether programs without a tile do nothing.
+    whole_batch: whether programs number the tiles of all matrices of a batch together. Else an axis of the grid has the matrices.
     split: how programs share K; None if each sums all of K.
     rows_apart: sparse arguments, each with the stride of rows of the dense tensor [K, N].
     whole: sparse arguments, each with a stride and the number that must divide it.
@@ -112,6 +113,7 @@ class Conditions:
     positive: tuple[str, ...] = ()
     programs: int | None = None
     guarded: bool = False
+    whole_batch: bool = False
     split: Split | None = None
     rows_apart: tuple[tuple[str, Size], ...] = ()
     whole: tuple[tuple[str, Size, Size], ...] = ()

@@ -129,7 +129,8 @@ class _Product:
         nest, grid, taken = self.nest, self.checked.grid, self.nest.conditions
         parts = 1 if taken.split is None else self._parts(taken.split, k)
         tiles = -(-m // nest.tile_m) * -(-n // nest.tile_n) * batch
-        if not grid or taken.programs == 0 or prod(grid) in (tiles * parts, (taken.programs or 0) * parts * batch):
+        in_turn = (taken.programs or 0) * parts * (1 if taken.whole_batch else batch)
+        if not grid or taken.programs == 0 or prod(grid) in (tiles * parts, in_turn):
             return
         error = PartError if taken.guarded and prod(grid) > tiles * parts else ValueError
         others = "" if taken.programs is None else f", or {taken.programs} that go from tile to tile"
@@ -177,8 +178,9 @@ class _Product:
     def _check_sparse(self, argument: str, shape: tuple[int, int], entries: int) -> None:
         name, a, k = self.checked.name, self.nest.a, self.nest.k
         s = as_stored(self.checked.sparse(argument))
-        # An operand that all products of a batch share has no entries.
-        expected = shape if a.batch is None else (entries, *shape)
+        # An operand that all products of a batch share has no entries. A batch of one matrix is that matrix.
+        alone = a.batch is None and len(s.shape) > len(shape) and s.shape[0] == 1
+        expected = (1, *shape) if alone else shape if a.batch is None else (entries, *shape)
         below = a.index is not None and tuple(s.shape) == (entries * shape[0], shape[1])
         # Metadata is prepacked in blocks of rows. Entries below each other have the same blocks if an entry is whole
         # blocks. Lists of rows of the dense operand are made for each matrix.

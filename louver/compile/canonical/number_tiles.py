@@ -1,9 +1,10 @@
-"""number-tiles: changes any numbering of output tiles to one program for each tile, along two axes of the grid.
+"""number-tiles: changes any numbering of output tiles to one program for each tile, along axes of the grid for rows,
+columns and the matrices of a batch.
 
 A kernel may compute the row and column of a tile from one program number, for example in groups that share operands in
-a cache. The schedule has a separate order of tiles, so only one fact matters: every tile is computed exactly once. The
-pass tests this: it runs the numbering for small grids, and for counts around one, two and three times each number in
-it. A numbering is integer arithmetic on program numbers and on counts of tiles.
+a cache, and its matrix in a batch too. The schedule has a separate order of tiles, so only one fact matters: every tile
+is computed exactly once. The pass tests this: it runs the numbering for small grids, and for counts around one, two and
+three times each number in it. A numbering is integer arithmetic on program numbers and on counts of tiles.
 
 Sizes occur only as counts of tiles, rounded up, so a partial last tile does not matter. If a count is rounded down, the
 launch checks that the size is a multiple of the tile. If a descriptor has a separate size argument, the launch checks
@@ -15,21 +16,23 @@ Sums and products of integers are computed in the width to which they are trunca
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from math import prod
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp, i32
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from louver.analysis.access import EVERY
 from louver.analysis.integers import constant_integer, literal, steps_of, whole_steps_of, without_extension
 from louver.compile.canonical.make_host_descriptors import own_sizes
-from louver.compile.condition_attributes import require_equal, require_multiple
-from louver.compile.rewrite.insert import insert_before
+from louver.compile.condition_attributes import require_equal, require_multiple, state_whole_batch
+from louver.compile.rewrite.insert import insert_before, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
@@ -43,11 +46,13 @@ from louver.ir.tile import FuncOp
 
 Integers = NDArray[Any]
 
+DescribedAccess = tt.DescriptorLoadOp | tt.DescriptorStoreOp | tt.DescriptorReduceOp
+
 LARGEST = 256
 """The largest constant in a numbering. The pass can then test grids around three times each constant."""
 
 ENTRIES = 2
-"""The axis of the grid that numbers the matrices of a batch. The other axes number tiles."""
+"""The axis of the grid that numbers the matrices of a batch, as the third of `Axes`. The other axes number tiles."""
 
 MOST_TILES = 4096
 """The largest number of tiles of a tested grid with two long sides."""
@@ -60,16 +65,29 @@ class Axis:
     number: the number of the tile; None if there is only one tile, which starts at 0.
     size: elements of the output in this dimension.
     tile: elements of a tile.
+    wrapped: what a tile's start is divided by, if the tile starts at the remainder (`number * tile % size`).
     other: an argument that is taken to be equal to `size`.
     """
 
     number: SSAValue | None
     size: tt.Index
     tile: int
+    wrapped: SSAValue | None = None
     other: SSAValue | None = None
 
     def is_size(self, value: SSAValue) -> bool:
         return value is self.size or value is self.other
+
+    @property
+    def count(self) -> int | None:
+        """The number of tiles; None if it is not a constant."""
+        return -(-self.size // self.tile) if isinstance(self.size, int) and self.size != EVERY else None
+
+
+Axes: TypeAlias = tuple[Axis, ...]
+"""Rows and columns of the output. If other values than a program's number select matrices of a batch, these too, as
+tiles of one element.
+"""
 
 
 def number_tiles(module: ModuleOp) -> None:
@@ -84,7 +102,7 @@ def number_tiles(module: ModuleOp) -> None:
         ]:
             axes = _axes(store)
             ends = _ends(function)
-            if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
+            if axes is None or (not ends and all(_is_program(axis.number) and axis.wrapped is None for axis in axes)):
                 continue
             entry = _entry(store)
             axes = _proven(function, axes, ends, store, entry)
@@ -92,6 +110,7 @@ def number_tiles(module: ModuleOp) -> None:
             for end in ends:
                 Rewriter.erase_op(end)
             numbers = [op for op in function.body.walk() if isinstance(op, tt.GetProgramIdOp | tt.GetNumProgramsOp)]
+            _count_entries(function, axes)
             _replace(function, axes)
             remove_dead(function)
             for op in numbers:
@@ -124,8 +143,8 @@ def _ends(function: tt.FuncOp) -> list[AssumeOp]:
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
-def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> tuple[Axis, Axis] | None:
-    """The two axes of a store to a tile; None if the store does not start at tile numbers times tile sizes."""
+def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> Axes | None:
+    """The axes of a store to a tile; None if the store does not start at tile numbers times tile sizes."""
     made = store.desc.owner
     if not isinstance(made, tt.MakeTensorDescriptorOp) or len(store.offsets) < 2:
         return None
@@ -135,6 +154,9 @@ def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> tuple[Axis, Ax
         product = None if isinstance(offset, int) else offset.owner
         if isinstance(product, TruncIOp):
             product = product.input.owner
+        wrapped = product.rhs if isinstance(product, arith.RemSIOp) else None
+        if isinstance(product, arith.RemSIOp):
+            product = product.lhs.owner
         number = literal(size)
         size = without_extension(size) if number is None and isinstance(size, SSAValue) else number or 0
         if literal(offset) == 0:
@@ -145,26 +167,84 @@ def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> tuple[Axis, Ax
         for number, tile in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
             elements = constant_integer(tile)
             if elements is not None and elements > 0:
-                found.append(Axis(number, size, elements))
+                found.append(Axis(number, size, elements, wrapped))
                 break
         else:
             return None
-    return found[0], found[1]
+    for offset, size, _ in dimensions[:-2]:
+        number = offset if isinstance(offset, int) else without_extension(offset)
+        if isinstance(number, SSAValue) and isinstance(number.owner, Operation) and not _is_given(number):
+            whole = literal(size)
+            found.append(Axis(number, without_extension(cast(SSAValue, size)) if whole is None else whole, 1))
+    return tuple(found)
 
 
-def _replace(function: tt.FuncOp, axes: tuple[Axis, Axis]) -> None:
-    start = function.body.block.first_op
-    assert start is not None
+def _is_given(number: SSAValue) -> bool:
+    """Whether the number of a matrix is no numbering of tiles: a constant, a program's number, or loaded."""
+    return constant_integer(number) is not None or isinstance(number.owner, tt.GetProgramIdOp | tt.LoadOp)
+
+
+def _count_entries(function: tt.FuncOp, axes: Axes) -> None:
+    """Give descriptors the number of matrices, where their accesses do not: the argument with which programs are counted,
+    or the number of programs for the tiles of each matrix.
+    """
+    for axis in axes[ENTRIES:]:
+        state_whole_batch(function)
+        first = function.body.block.first_op
+        if axis.size != EVERY or first is None:
+            continue
+        count = axis.other
+        if count is None:
+            rows, columns = (_tiles(each, first) for each in axes[:ENTRIES])
+            programs = insert_before(first, tt.GetNumProgramsOp(0))
+            count = insert_before(first, arith.DivSIOp(programs, insert_before(first, arith.MuliOp(rows, columns))))
+        for made in [op for op in function.body.walk() if isinstance(op, tt.MakeTensorDescriptorOp)]:
+            if _is_selected(made, axis):
+                new = tt.MakeTensorDescriptorOp(made.base, [count, *made.sizes[1:]], made.steps, made.block.get_shape())
+                if made.padding is not None:
+                    new.properties["padding"] = made.padding
+                new.result.name_hint = made.result.name_hint
+                Rewriter.replace_op(made, [], [insert_before(made, new)])
+
+
+def _tiles(axis: Axis, before: Operation) -> SSAValue:
+    """The number of tiles along an axis."""
+    if not isinstance(axis.size, SSAValue):
+        return integer(before, axis.count or 0)
+    above = insert_before(before, arith.AddiOp(axis.size, integer(before, axis.tile - 1)))
+    return insert_before(before, arith.DivSIOp(above, integer(before, axis.tile)))
+
+
+def _is_selected(made: tt.MakeTensorDescriptorOp, axis: Axis) -> bool:
+    """Whether an axis numbers the matrices of a descriptor that does not know how many there are."""
+    firsts = [use.operation.offsets[0] for use in made.result.uses if isinstance(use.operation, DescribedAccess)]
+    return literal(made.sizes[0]) == EVERY and any(
+        isinstance(each, SSAValue) and without_extension(each) is axis.number for each in firsts
+    )
+
+
+def _replace(function: tt.FuncOp, axes: Axes) -> None:
+    first = function.body.block.first_op
+    assert first is not None
     for place, axis in enumerate(axes):
+        for op in [op for op in function.body.walk() if isinstance(op, arith.RemSIOp) and op.rhs is axis.wrapped]:
+            start = op.lhs.owner
+            # Tiles start before the end, so that the remainder is the start itself.
+            if (
+                isinstance(start, arith.MuliOp)
+                and axis.number in start.operands
+                and axis.tile in map(literal, start.operands)
+            ):
+                Rewriter.replace_op(op, [], [op.lhs])
         if axis.number is None:
             continue
         program = tt.GetProgramIdOp(place)
         program.location = _defining(axis.number, function).location
         program.result.name_hint = axis.number.name_hint
-        Rewriter.insert_op(program, InsertPoint.before(start))
+        Rewriter.insert_op(program, InsertPoint.before(first))
         number = program.result
         if axis.number.type != number.type:
-            number = insert_before(start, ExtSIOp(number, axis.number.type))
+            number = insert_before(first, ExtSIOp(number, axis.number.type))
         axis.number.replace_all_uses_with(number)
     narrow_sums(function)
 
@@ -173,12 +253,10 @@ def _defining(value: SSAValue, function: tt.FuncOp) -> Operation:
     return function if isinstance(value.owner, Block) else value.owner
 
 
-def _proven(
-    function: tt.FuncOp, axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
-) -> tuple[Axis, Axis]:
+def _proven(function: tt.FuncOp, axes: Axes, ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> Axes:
     """The axes, for which each tile is computed once. An axis may have another argument for its size."""
     refusals: list[UnsupportedKernelError] = []
-    for each in _readings(function, axes):
+    for each in _readings(function, axes, ends):
         try:
             _require_bijection(each, ends, store, entry)
         except UnsupportedKernelError as error:
@@ -188,17 +266,22 @@ def _proven(
     raise refusals[0]
 
 
-def _readings(function: tt.FuncOp, axes: tuple[Axis, Axis]) -> Iterator[tuple[Axis, Axis]]:
+def _readings(function: tt.FuncOp, axes: Axes, ends: Sequence[AssumeOp]) -> Iterator[Axes]:
     """The axes without a change, and then with arguments for counts of tiles taken as sizes of the output."""
     own, arguments = own_sizes(function), function.body.block.args
     counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
+    counted.update(without_extension(axis.wrapped) for axis in axes if axis.wrapped is not None)
+    if len(axes) > ENTRIES:
+        limits = {op for end in ends for op in _made_of(cast(CmpiOp, end.cond.owner).operands, axes)}
+        counted.update(each for op in limits | _operations(axes) for each in op.operands if each.type == i32)
     others = [each for each in arguments if each in counted and not any(axis.is_size(each) for axis in axes)]
     ways: list[list[SSAValue | None]] = [
         [None, *(each for each in others if isinstance(axis.size, int) or axis.size in own)] for axis in axes
     ]
-    for row, column in itertools.product(*ways):
-        if row is None or row is not column:
-            yield replace(axes[0], other=row), replace(axes[1], other=column)
+    for taken in itertools.product(*ways):
+        named = [each for each in taken if each is not None]
+        if len(named) == len(set(named)):
+            yield tuple(replace(axis, other=each) for axis, each in zip(axes, taken, strict=True))
 
 
 def _steps(op: Operation) -> list[tuple[SSAValue, int]]:
@@ -206,35 +289,45 @@ def _steps(op: Operation) -> list[tuple[SSAValue, int]]:
     return [each for each in found if each is not None]
 
 
-def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> None:
-    rows, columns = axes
-    if rows.number is columns.number:
+def _require_bijection(axes: Axes, ends: Sequence[AssumeOp], store: Operation, entry: int | None) -> None:
+    numbers = [axis.number for axis in axes if axis.number is not None]
+    if len(numbers) > len(set(numbers)):
         raise unsupported("the row and the column of a tile must be computed as two numbers", store)
-    owners = [axis.number.owner for axis in axes if axis.number is not None]
-    culprit = next((op for op in owners if isinstance(op, Operation)), store)
+    culprit = next((each.owner for each in numbers if isinstance(each.owner, Operation)), store)
+    for axis in axes:
+        end = axis.size if axis.wrapped is None else constant_integer(axis.wrapped) or without_extension(axis.wrapped)
+        if end != axis.size and end is not axis.other:
+            raise unsupported("a tile may start at a remainder only of the output's size", culprit)
     used = _program_axes(axes)
     free = {0, 1, 2} - {entry}
-    if used not in ([0], [0, 1]) if entry is None else not used or not free.issuperset(used):
+    allowed = used == [0, 1, 2][: len(used)] if entry is None else free.issuperset(used)
+    if not allowed or not 0 < len(used) <= len(axes):
         beside = "" if entry is None else ", or along axes that no batch uses"
         raise unsupported(f"tiles must be numbered along the grid's axis x, or along x and y{beside}", culprit)
-    orders: list[Callable[[int, int], dict[int, int]]] = [lambda m, n: {used[0]: m * n}]
-    if len(used) == 2:
-        orders = [lambda m, n: {used[0]: m, used[1]: n}, lambda m, n: {used[0]: n, used[1]: m}]
-    grids = list(_grids(axes, culprit))
+    unknown = any(axis.size == EVERY and axis.other is None for axis in axes)
+    if unknown and (ends or used != [0] or not all(isinstance(each.size, int | BlockArgument) for each in axes)):
+        raise unsupported("the number of matrices of a batch must be an argument", culprit, "pass it as an argument")
+    orders = [each for each in itertools.product(used, repeat=len(axes)) if set(each) == set(used)]
+    counts = list(_counts(axes, culprit))
     limits = [cast(CmpiOp, end.cond.owner) for end in ends]
-    if not any(all(_covers(axes, limits, order(m, n), m, n) for m, n in grids) for order in orders):
+    if not any(all(_covers(axes, limits, order, each) for each in counts) for order in orders):
         raise unsupported("every tile of the output must be computed by exactly one program", culprit)
 
 
-def _program_axes(axes: tuple[Axis, Axis]) -> list[int]:
+def _program_axes(axes: Axes) -> list[int]:
     found = {op.axis.value.data for op in _operations(axes) if isinstance(op, tt.GetProgramIdOp | tt.GetNumProgramsOp)}
     return sorted(found)
 
 
-def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
+def _operations(axes: Axes) -> set[Operation]:
     """All operations that compute the numbers of tiles."""
+    return _made_of([axis.number for axis in axes if axis.number is not None], axes)
+
+
+def _made_of(values: Sequence[SSAValue], axes: Axes) -> set[Operation]:
+    """All operations that compute values, except those that count tiles."""
     found: set[Operation] = set()
-    pending = [axis.number for axis in axes if axis.number is not None]
+    pending = list(values)
     while pending:
         value = pending.pop()
         op = value.owner
@@ -245,35 +338,35 @@ def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
     return found
 
 
-def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
+def _counted(value: SSAValue, axes: Axes) -> Axis | None:
     """The axis whose tiles a value counts: a size divided by the tile size. None if it does not count tiles."""
-    steps = steps_of(value) or whole_steps_of(value)
-    if steps is None:
-        return None
-    whole = without_extension(steps[0])
-    return next((axis for axis in axes if axis.is_size(whole) and axis.tile == steps[1]), None)
+    whole, tile = steps_of(value) or whole_steps_of(value) or (value, 1)
+    whole = without_extension(whole)
+    return next((axis for axis in axes if axis.is_size(whole) and axis.tile == tile), None)
 
 
-def _state_conditions(function: tt.FuncOp, axes: tuple[Axis, Axis]) -> None:
+def _state_conditions(function: tt.FuncOp, axes: Axes) -> None:
     """Record conditions for the launch: sizes that are counted rounded down are multiples of the tile, and other sizes
     equal the output's.
     """
     names = function.argument_names
     for axis in axes:
-        if axis.other is not None:
+        if axis.other is not None and axis.size != EVERY:
             size = Polynomial.number(axis.size) if isinstance(axis.size, int) else Polynomial.atom(names[axis.size])
             require_equal(function, Polynomial.atom(names[axis.other]), size)
     for op in _operations(axes):
         axis = _counted(op.results[0], axes) if op.results else None
-        if axis is not None and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):
+        if axis is not None and axis.tile > 1 and steps_of(op.results[0]) is None and isinstance(axis.size, SSAValue):
             require_multiple(function, names[axis.size], axis.tile)
 
 
-def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, int]]:
-    """The counts of tiles to test: few along one axis with every count along the other, and equal counts along both."""
-    fixed = [-(-axis.size // axis.tile) if isinstance(axis.size, int) else None for axis in axes]
-    if fixed[0] is not None and fixed[1] is not None:
-        yield fixed[0], fixed[1]
+def _counts(axes: Axes, culprit: Operation) -> Iterator[tuple[int, ...]]:
+    """The counts of tiles to test: few along one axis with every count along the other, and equal counts along both. A
+    batch has few matrices there, and every count of them with few tiles.
+    """
+    fixed = [axis.count for axis in axes]
+    if None not in fixed:
+        yield tuple(cast(list[int], fixed))
         return
     found = {constant_integer(op.results[0]) for op in _operations(axes) if isinstance(op, arith.ConstantOp)}
     found -= {axis.size for axis in axes if isinstance(axis.size, int)}
@@ -281,31 +374,39 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
     if max(numbers) > LARGEST:
         raise unsupported(f"constants that number tiles are at most {LARGEST}, not {max(numbers)}", culprit)
     near = {times * value + more for value in numbers for times in (1, 2, 3) for more in (-1, 0, 1)}
-    counts = sorted({1, 2, 3, 5, 7} | near)
-    for m in counts if fixed[0] is None else [fixed[0]]:
-        for n in counts if fixed[1] is None else [fixed[1]]:
-            near_square = m * 2 > n and n * 2 > m and m * n <= MOST_TILES
-            if min(m, n) <= 3 or m == n or near_square or fixed != [None, None]:
-                yield m, n
+    every = sorted({1, 2, 3, 5, 7} | near)
+    choices = [every if count is None else [count] for count in fixed]
+    for m, n in itertools.product(*choices[:ENTRIES]):
+        near_square = m * 2 > n and n * 2 > m and m * n <= MOST_TILES
+        if min(m, n) <= 3 or m == n or near_square or fixed[:ENTRIES] != [None, None]:
+            few = max(m, n) <= 3
+            yield from itertools.product([m], [n], *(each if few else each[:3] for each in choices[ENTRIES:]))
 
 
-def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, int], m: int, n: int) -> bool:
-    """Whether the programs of `grid` compute each of m × n tiles once, and all their numbers are below every limit."""
+def _covers(axes: Axes, limits: Sequence[CmpiOp], order: Sequence[int], counts: tuple[int, ...]) -> bool:
+    """Whether programs compute each of the tiles once, and all their numbers are below every limit.
+
+    order: for each axis of the output, the axis of the grid that numbers its tiles.
+    """
+    grid = {
+        place: prod(n for n, each in zip(counts, order, strict=True) if each == place) for place in dict.fromkeys(order)
+    }
     numbers = np.meshgrid(*(np.arange(count) for count in grid.values()), indexing="ij")
     programs = {axis: each.ravel().astype(np.int32) for axis, each in zip(grid, numbers, strict=True)}
-    run = _Numbering(programs, (m * n,), grid, axes, (m, n), {})
+    run = _Numbering(programs, (prod(counts),), grid, axes, counts, {})
     try:
-        row, column = (run.number(axis).astype(np.int64) for axis in axes)
-        inside = (row >= 0) & (row < m) & (column >= 0) & (column < n)
-        if not inside.all() or (np.bincount(row * n + column, minlength=m * n) != 1).any():
+        places = np.stack([run.number(axis).astype(np.int64) for axis in axes])
+        inside = (places >= 0) & (places < np.array(counts)[:, None])
+        if not inside.all():
             return False
-        return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
+        taken = np.bincount(np.ravel_multi_index(tuple(places), counts), minlength=prod(counts))
+        return bool((taken == 1).all()) and all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
     except Fault:
         # A division by 0 does not give the number of a tile.
         return False
 
 
-def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
+def _is_start(limit: CmpiOp, axes: Axes) -> bool:
     """Whether a limit states that a tile starts before the end of the output."""
     start, end = without_extension(limit.lhs).owner, without_extension(limit.rhs)
     if not isinstance(start, arith.MuliOp):
@@ -328,8 +429,8 @@ class _Numbering:
     programs: dict[int, Integers]
     shape: tuple[int]
     grid: dict[int, int]
-    axes: tuple[Axis, Axis]
-    counts: tuple[int, int]
+    axes: Axes
+    counts: tuple[int, ...]
     known: dict[SSAValue, Integers]
 
     def number(self, axis: Axis) -> Integers:

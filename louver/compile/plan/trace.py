@@ -199,7 +199,7 @@ class Trace:
     def block(self, descriptor: SSAValue, offsets: tuple[tt.Index, ...], user: Operation) -> Block:
         """The block that `user` reads or writes at `offsets`.
 
-        The first of three dimensions is a batch, with blocks of one entry.
+        The first of three dimensions is a batch, with blocks of one entry. A batch of one matrix is that matrix.
         """
         view = self.view(descriptor, user)
         if len(offsets) != 3:
@@ -208,8 +208,10 @@ class Trace:
             raise unsupported(
                 "a block of three dimensions must have a first size of 1, for one matrix of a batch", user
             )
-        batch = Batch(None if view.sizes[0].constant == EVERY else view.sizes[0], view.strides[0])
         matrix = View(view.argument, view.element, view.pattern, view.sizes[1:], view.strides[1:], view.block[1:])
+        if view.sizes[0].constant == 1 and literal(offsets[0]) == 0:
+            return Block(matrix, offsets[1:], None, None)
+        batch = Batch(None if view.sizes[0].constant == EVERY else view.sizes[0], view.strides[0])
         return Block(matrix, offsets[1:], batch, self._entry(offsets[0], user))
 
     def without_entry(self, value: SSAValue, user: Operation) -> Operation:

@@ -2,7 +2,9 @@
 tile for each matrix, from its loads to its stores.
 
 The first axis is split. Operations on elements, loads, stores and everything along the other axes are repeated for each
-matrix. A reduction along the first axis combines the matrices. An operation that moves the first axis is refused.
+matrix. A reduction along the first axis combines the matrices. A tile that is reshaped to a batch, or from one, has the
+rows of a matrix together: its first axis is split in as many runs of rows. An operation that moves the first axis is
+refused.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def split_batches(function: tt.FuncOp) -> None:
     if dots:
         split = _Split()
         for op in dots:
-            split.give(op.d)
+            split.give(op.d, 1)
         split.rewrite(function.body.block)
         split.drop(function)
 
@@ -43,11 +45,11 @@ def _shape_of(type_: Attribute) -> tuple[int, ...]:
     return () if tile is None else tuple(tile.get_shape())
 
 
-def _of_part(type_: Attribute) -> Attribute:
-    """The type of a part of a tile: without the first axis."""
+def _of_part(type_: Attribute, rows: int) -> Attribute:
+    """The type of a part of a tile: of its first axis a run of `rows`, or nothing instead of one."""
     tile = as_tensor(type_)
     assert tile is not None
-    shape = tile.get_shape()[1:]
+    shape = (*([rows] if rows > 1 else []), *tile.get_shape()[1:])
     return TensorType(tile.element_type, shape) if shape else tile.element_type
 
 
@@ -73,54 +75,83 @@ def _axis(op: Operation) -> int | None:
 
 
 class _Split:
-    """given: values that the rewrite replaces by parts. asked: values whose parts are read. parts: one value for each matrix."""
+    """given: values that the rewrite replaces by parts. rows: values whose parts are read, each with the length of the first
+    axis of a part; 1 for parts without that axis. parts: one value for each matrix.
+    """
 
     def __init__(self) -> None:
         self.given: set[SSAValue] = set()
-        self.asked: set[SSAValue] = set()
+        self.rows: dict[SSAValue, int] = {}
         self.parts: dict[SSAValue, list[SSAValue]] = {}
         self.old: list[Operation] = []
 
-    def give(self, value: SSAValue) -> None:
+    def give(self, value: SSAValue, rows: int) -> None:
         """Split a value, and what is made of it."""
         if value in self.given:
+            self.ask(value, rows)
             return
         self.given.add(value)
-        self.ask(value)
+        self.ask(value, rows)
         for use in list(value.uses):
             op = use.operation
             if isinstance(op, scf.ForOp):
-                self._carry(op, use.index - 3)
+                self._carry(op, use.index - 3, rows)
             elif isinstance(op, scf.YieldOp):
-                self._carry(op.parent_op(), use.index)
+                self._carry(op.parent_op(), use.index, rows)
             elif isinstance(op, scf.WhileOp | scf.ConditionOp):
                 raise _refuse(op)
+            elif isinstance(op, tt.ReshapeOp):
+                self._require_kept(op, rows)
+                self.give(op.result, self._reshaped(op, op.src, op.result))
             else:
-                for each in op.operands:
-                    self.ask(each)
                 combines = isinstance(op, tt.ReduceOp) and _axis(op) == 0
+                if not combines:
+                    self._require_kept(op, rows)
+                elif rows > 1:
+                    raise _refuse(op)
+                for each in op.operands:
+                    self.ask(each, rows)
                 for each in () if combines else op.results:
-                    self._require_kept(op)
-                    self.give(each)
+                    self.give(each, rows)
 
-    def ask(self, value: SSAValue) -> None:
+    def ask(self, value: SSAValue, rows: int) -> None:
         """Split what a value is made of, if it is a tile."""
-        if not _shape(value) or value in self.asked:
+        if not _shape(value) or self.rows.get(value) == rows:
             return
-        self.asked.add(value)
         op = value.owner
+        if value in self.rows or _shape(value)[0] % rows:
+            raise _refuse(op)
+        self.rows[value] = rows
         if isinstance(op, scf.ForOp | scf.IfOp):
-            self._carry(op, [each is value for each in op.results].index(True))
+            self._carry(op, [each is value for each in op.results].index(True), rows)
         elif isinstance(op, Block):
             assert isinstance(value, BlockArgument)
-            self._carry(op.parent_op(), value.index - 1)
+            self._carry(op.parent_op(), value.index - 1, rows)
+        elif isinstance(op, tt.ReshapeOp):
+            self._require_kept(op, rows)
+            self.ask(op.src, self._reshaped(op, op.result, op.src))
         else:
-            self._require_kept(op)
-            if _axis(op) != 0:
+            self._require_kept(op, rows)
+            if _axis(op) != 0 and not self._repeats(op):
                 for each in op.operands:
-                    self.ask(each)
+                    self.ask(each, rows)
 
-    def _carry(self, op: Operation | None, index: int) -> None:
+    def _reshaped(self, op: tt.ReshapeOp, known: SSAValue, other: SSAValue) -> int:
+        """The rows of a part of one side of a reshape, if those of the other are known."""
+        count, length = self._count(known), _shape(other)[0]
+        if length % count:
+            raise _refuse(op)
+        return length // count
+
+    def _count(self, value: SSAValue) -> int:
+        """The number of parts of a value."""
+        return _shape(value)[0] // self.rows[value]
+
+    def _repeats(self, op: Operation) -> bool:
+        """Whether an operation repeats one row along the rows of each part."""
+        return isinstance(op, tt.BroadcastOp) and self.rows[op.result] > 1 and _shape(op.src)[0] == 1
+
+    def _carry(self, op: Operation | None, index: int, rows: int) -> None:
         """Split a value that a loop or a branch passes on."""
         if isinstance(op, scf.ForOp):
             names, sources = (op.body.block.args[index + 1], op.results[index]), [op.iter_args[index]]
@@ -129,19 +160,17 @@ class _Split:
         else:
             raise _refuse(cast(Operation, op))
         for each in names:
-            self.give(each)
+            self.give(each, rows)
         for each in (*sources, *(_end(region.block).operands[index] for region in op.regions)):
-            self.ask(each)
+            self.ask(each, rows)
 
-    def _require_kept(self, op: Operation) -> None:
-        """Reject an operation whose result has another first axis than its operands."""
+    def _require_kept(self, op: Operation, rows: int) -> None:
+        """Reject an operation whose result has another first axis than its operands. A reshape is judged by `_reshaped`."""
         match op:
             case arith.ConstantOp():
                 kept = splat_of(cast(DenseIntOrFPElementsAttr, op.value)) is not None
             case tt.TransOp():
                 kept = next(iter(op.order.get_values())) == 0
-            case tt.ReshapeOp():
-                kept = _shape(op.src)[0] == _shape(op.result)[0] and len(_shape(op.result)) > 1
             case tt.ExpandDimsOp():
                 kept = op.axis.value.data > 0 or op.result not in self.given
             case tt.ReduceOp() | tt.ScanOp() | tt.GatherOp():
@@ -149,8 +178,16 @@ class _Split:
             case tt.JoinOp() | tt.SplitOp():
                 kept = len(_shape(op.operands[0])) > 1
             case tt.DotOp():
-                kept = len(_shape(op.d)) == 3
-            case tt.SplatOp() | tt.BroadcastOp() | tt.MakeRangeOp() | tt.LoadOp() | tt.StoreOp() | tt.AtomicRMWOp():
+                kept = len(_shape(op.d)) == 3 and rows == 1
+            case (
+                tt.ReshapeOp()
+                | tt.SplatOp()
+                | tt.BroadcastOp()
+                | tt.MakeRangeOp()
+                | tt.LoadOp()
+                | tt.StoreOp()
+                | tt.AtomicRMWOp()
+            ):
                 kept = not isinstance(op, tt.LoadOp) or bool(_shape(op.ptr))
             case _:
                 kept = (
@@ -183,7 +220,7 @@ class _Split:
         """Remove what the rewrite replaced, and what only that used."""
         for op in self.old:
             Rewriter.erase_op(op, safe_erase=False)
-        made = {value.owner for value in self.asked}
+        made = {value.owner for value in self.rows}
         for op in reversed([op for op in function.body.walk() if op in made]):
             if not any(result.first_use for result in op.results):
                 Rewriter.erase_op(op)
@@ -200,7 +237,7 @@ class _Split:
         """Take the values that a new loop or branch passes on, in the order of `_spread`."""
         rest = list(values)
         for name in names:
-            count = _shape(name)[0] if name in self.given else 1
+            count = self._count(name) if name in self.given else 1
             taken, rest = rest[:count], rest[count:]
             for each in taken:
                 each.name_hint = name.name_hint
@@ -266,7 +303,7 @@ class _Split:
 
     def _make(self, op: Operation) -> None:
         """Repeat an operation for each matrix."""
-        count = next(shape[0] for each in (*op.results, *op.operands) if (shape := _shape(each)))
+        count = next(self._count(each) for each in (*op.results, *op.operands) if each in self.rows)
         made = [self._once(op, number) for number in range(count)]
         for index, result in enumerate(op.results):
             self.parts[result] = [each[index] for each in made]
@@ -274,11 +311,15 @@ class _Split:
                 each.name_hint = each.name_hint or result.name_hint
 
     def _once(self, op: Operation, number: int) -> Sequence[SSAValue]:
-        inner = [_of_part(each.type) for each in op.results]
+        rows = next(self.rows[each] for each in (*op.results, *op.operands) if each in self.rows)
+        inner = [_of_part(each.type, rows) for each in op.results]
         shape = _shape_of(inner[0]) if inner else ()
         match op:
             case arith.ConstantOp():
                 return self._add(op, arith.ConstantOp(cast(Any, _filled(op, inner[0]))))
+            case tt.MakeRangeOp() if rows > 1:
+                first = op.start.value.data + number * rows
+                return self._add(op, tt.MakeRangeOp(first, first + rows))
             case tt.MakeRangeOp():
                 return self._add(op, arith.ConstantOp(IntegerAttr(op.start.value.data + number, i32)))
             case tt.SplatOp():
@@ -286,16 +327,16 @@ class _Split:
             case tt.ExpandDimsOp() if _axis(op) == 0:
                 return [op.src]
             case tt.ExpandDimsOp() | tt.ReshapeOp() | tt.BroadcastOp() | tt.TransOp():
-                source = self._part(op.src, number)
+                source = op.src if self._repeats(op) else self._part(op.src, number)
                 if not isinstance(op, tt.TransOp) and source.type == inner[0]:
                     return [source]
-                return self._add(op, _moved(op, source, shape))
+                return self._add(op, _moved(op, source, shape, 1 if rows == 1 else 0))
             case _:
                 new = op.clone({each: self._part(each, number) for each in op.operands})
                 for result, type_ in zip(list(new.results), inner, strict=True):
                     Rewriter.replace_value_with_new_type(result, type_)
                 axis = _axis(op)
-                if axis is not None:
+                if axis is not None and rows == 1:
                     new.properties["axis"] = IntegerAttr(axis - 1, i32)
                 return self._add(op, new)
 
@@ -333,17 +374,17 @@ def _filled(op: arith.ConstantOp, type_: Attribute) -> Attribute:
     )
 
 
-def _moved(op: Operation, source: SSAValue, shape: Sequence[int]) -> Operation:
-    """The same movement of a part."""
+def _moved(op: Operation, source: SSAValue, shape: Sequence[int], dropped: int) -> Operation:
+    """The same movement of a part. dropped: axes of the tile that the part does not have."""
     if as_tensor(source.type) is None:
         return tt.SplatOp(source, shape)
     match op:
         case tt.ExpandDimsOp():
-            return tt.ExpandDimsOp(source, op.axis.value.data - 1)
+            return tt.ExpandDimsOp(source, op.axis.value.data - dropped)
         case tt.ReshapeOp():
             return tt.ReshapeOp(source, shape)
         case tt.BroadcastOp():
             return tt.BroadcastOp(source, shape)
         case _:
             assert isinstance(op, tt.TransOp)
-            return tt.TransOp(source, [each - 1 for each in list(op.order.get_values())[1:]])
+            return tt.TransOp(source, [each - dropped for each in list(op.order.get_values())[dropped:]])

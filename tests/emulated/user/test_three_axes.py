@@ -113,18 +113,81 @@ def test_attention_of_heads(rng: np.random.Generator, causal: int) -> None:
     np.testing.assert_allclose(y, shares / shares.sum(2, keepdims=True) @ v.astype(np.float64), atol=0.01)
 
 
-def test_a_batch_that_becomes_rows_says_what_to_write(rng: np.random.Generator) -> None:
-    @triton.jit
-    def joined(y, w, T: tl.constexpr):
-        b, i, k = tl.arange(0, 2), tl.arange(0, T), tl.arange(0, T)
-        at = b[:, None, None] * T * T + i[None, :, None] * T + k[None, None, :]
-        tile = tl.load(w + at)
-        rows = tl.reshape(tl.dot(tile, tile), (2 * T, T))
-        tl.store(y + tl.arange(0, 2 * T)[:, None] * T + k[None, :], rows)
+@triton.jit
+def heads_as_rows(
+    x, w, y, M, N, K, HEADS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """Tiles of rows that become batches, by pointers that move, and a batch that becomes rows, with a bias of each."""
+    rows, columns, k = tl.arange(0, HEADS * BM), tl.arange(0, HEADS * BN), tl.arange(0, BK)
+    m, n = tl.program_id(0) * BM + rows % BM, tl.program_id(1) * BN + columns % BN
+    x_at = x + (rows // BM * M + m)[:, None] * K + k[None, :]
+    w_at = w + (columns // BN * N + n)[:, None] * K + k[None, :]
+    made = tl.zeros((HEADS, BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        one = tl.load(x_at, mask=(m < M)[:, None] & (first + k < K)[None, :], other=0.0).reshape(HEADS, BM, BK)
+        two = tl.load(w_at, mask=(n < N)[:, None] & (first + k < K)[None, :], other=0.0).reshape(HEADS, BN, BK)
+        made = tl.dot(one, tl.trans(two, (0, 2, 1)), made)
+        x_at += BK
+        w_at += BK
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    joined = made.reshape(HEADS * BM, BN) + m[:, None]
+    at = y + (rows // BM * M + m)[:, None] * N + n[None, :]
+    tl.store(at, joined, mask=(m < M)[:, None] & (n < N)[None, :])
 
+
+def test_heads_as_rows(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((HEADS, M, K)).astype(np.float16)
+    w = louver.prune(rng.standard_normal((HEADS, N, K)).astype(np.float16), "2:4")
+    y = np.full((HEADS, M, N), np.nan, np.float32)
+    known = {"HEADS": HEADS, "BM": 16, "BN": 32, "BK": 64}
+    louver.jit(heads_as_rows).emulate[(2, 2)](x, louver.compress(w, "2:4"), y, M, N, K, **known)
+    wanted = x.astype(np.float64) @ w.astype(np.float64).swapaxes(1, 2) + np.arange(M)[:, None]
+    np.testing.assert_allclose(y, wanted, rtol=1e-3, atol=1e-3)
+
+
+@triton.jit
+def flat_batch(y, w, x, best, T: tl.constexpr, HEADS: tl.constexpr):
+    """Tiles of one axis that become batches, and a batch that becomes a tile of one axis."""
+    flat = tl.arange(0, HEADS * T * T)
+    left, right = tl.load(w + flat).reshape(HEADS, T, T), tl.load(x + flat).reshape(HEADS, T, T)
+    made = tl.dot(left, tl.trans(right, (0, 2, 1)))
+    tl.store(y + flat, made.reshape(HEADS * T * T))
+    tl.store(best + tl.arange(0, HEADS * T), tl.max(made, axis=2).reshape(HEADS * T))
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_a_flat_batch(heads: int, rng: np.random.Generator) -> None:
+    side = 32
+    w = louver.prune(rng.standard_normal((heads, side, side)).astype(np.float16), "2:4")
+    x = rng.standard_normal((heads, side, side)).astype(np.float16)
+    y, best = np.full((heads, side, side), np.nan, np.float32), np.full((heads, side), np.nan, np.float32)
+    louver.jit(flat_batch).emulate[(1,)](y, louver.compress(w, "2:4"), x, best, T=side, HEADS=heads)
+    wanted = w.astype(np.float64) @ x.astype(np.float64).swapaxes(1, 2)
+    np.testing.assert_allclose(y, wanted, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(best, wanted.max(2), rtol=1e-3, atol=1e-3)
+
+
+@triton.jit
+def moved_batch(y, w, HOW: tl.constexpr, T: tl.constexpr):
+    """HOW: the batch becomes the second axis, rows of two matrices are multiplied together, or summed together."""
+    b, i, k = tl.arange(0, 2), tl.arange(0, T), tl.arange(0, T)
+    tile = tl.load(w + b[:, None, None] * T * T + i[None, :, None] * T + k[None, None, :])
+    made = tl.dot(tile, tile)
+    rows = tl.arange(0, 2 * T)[:, None]
+    if HOW == "moved":
+        tl.store(y + i[:, None, None] * 2 * T + b[None, :, None] * T + k[None, None, :], tl.trans(made, (1, 0, 2)))
+    elif HOW == "multiplied":
+        joined = tl.reshape(made, (2 * T, T)).to(tl.float16)
+        tl.store(y + rows * T + k[None, :], tl.dot(joined, tl.load(w + i[:, None] * T + k[None, :])))
+    else:
+        tl.store(y + k, tl.sum(tl.reshape(made, (2 * T, T)), axis=0))
+
+
+@pytest.mark.parametrize(("how", "line"), [("moved", "tl.trans"), ("multiplied", "tl.dot"), ("summed", "tl.sum")])
+def test_a_batch_that_does_not_stay_first_says_what_to_write(how: str, line: str, rng: np.random.Generator) -> None:
     w = louver.prune(rng.standard_normal((2, 32, 32)).astype(np.float16), "2:4")
     with pytest.raises(
         UnsupportedKernelError,
-        match=r"stays the first one .*got at .*tl.reshape.*own program, such as tl.program_id\(2\)",
+        match=rf"stays the first one .*got at .*{line}.*own program, such as tl.program_id\(2\)",
     ):
-        louver.jit(joined).emulate[(1,)](np.empty((64, 32), np.float32), louver.compress(w, "2:4"), T=32)
+        louver.jit(moved_batch).emulate[(1,)](np.empty((64, 32), np.float32), louver.compress(w, "2:4"), HOW=how, T=32)

@@ -14,6 +14,9 @@ from support.triton.written_cases import BOTH, PRODUCT, TILES, Written, changed,
 ENTRIES = 3
 """Matrices of a batch, and experts."""
 
+PROGRAMS = 5
+"""Programs that take tiles in turn."""
+
 
 def batch(
     *strides: str,
@@ -22,8 +25,11 @@ def batch(
     turned: bool = False,
     flat: bool = False,
     entries: bool = False,
+    programs: int = 0,
 ) -> Callable[[Draw, Sizes], Call]:
-    """c[e] = a[e]·b[e]. m: rows of a. number: of entries. flat: one axis of programs. entries: the kernel is told their number."""
+    """c[e] = a[e]·b[e]. m: rows of a. number: of entries. flat: one axis of programs. entries: the kernel is told their number.
+    programs: so many take the tiles in turn.
+    """
 
     def build(draw: Draw, s: Sizes) -> Call:
         s = replace(s, m=m or s.m)
@@ -33,10 +39,14 @@ def batch(
         arguments: dict[str, Any] = {"a": a, "b": np.ascontiguousarray(b.swapaxes(1, 2)) if turned else b}
         arguments |= {"c": np.empty((number, s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k}
         arguments |= {f"stride_{each}": known[each] for each in strides} | ({"ENTRIES": number} if entries else {})
-        grid = (s.flat * number,) if flat else (*s.grid, number)
+        grid = (programs or s.flat * number,) if flat or programs else (*s.grid, number)
         return Call(arguments, lambda: {"c": wide(a) @ wide(b)}, ("c",), ("a",), grid)
 
     return build
+
+
+in_one_axis = batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True)
+in_turn = batch("a", "am", "b", "bn", "c", "cm", turned=True, entries=True, programs=PROGRAMS)
 
 
 def whole(build: Callable[[Draw, Sizes], Call]) -> Callable[[Draw, Sizes], Call]:
@@ -137,9 +147,17 @@ BATCHES = {
         ),
         "batch_by_descriptors": Written("batch_by_descriptors", batch("a", "am", "b", "bn", "c", "cm", turned=True)),
         "batch_in_descriptors": Written("batch_in_descriptors", batch(turned=True, entries=True)),
-        "batch_in_one_axis": Written(
-            "batch_in_one_axis", batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True), BOTH
+        "batch_in_one_axis": Written("batch_in_one_axis", in_one_axis, constants={"LAST": True}),
+        "batch_in_one_axis_first": Written("batch_in_one_axis", in_one_axis, constants={"LAST": False}),
+        "batch_in_turn": Written("batch_in_turn", in_turn, constants={"PROGRAMS": PROGRAMS, "LAST": True}),
+        "batch_in_turn_first": Written("batch_in_turn", in_turn, constants={"PROGRAMS": PROGRAMS, "LAST": False}),
+        "batch_in_turn_by_descriptors": Written(
+            "batch_in_turn_by_descriptors",
+            batch(turned=True, entries=True, programs=PROGRAMS),
+            constants={"PROGRAMS": PROGRAMS},
         ),
+        "matrix_as_batch": Written("matrix_as_batch", batch(turned=True, number=1)),
+        "matrix_of_two_axes_as_batch": Written("matrix_as_batch", times(turned=True)),
         "batch_of_whole_tiles": Written("batch_of_whole_tiles", whole(batch("a", "b", "c"))),
         "shared_weight": Written("shared_weight", changed(layer(), _shared_weight)),
         "batch_with_bias": Written("batch_with_bias", changed(layer(), _batch_with_bias), BOTH),

@@ -194,12 +194,13 @@ def batch_in_descriptors(a, b, c, ENTRIES, M, N, K, BM: tl.constexpr, BN: tl.con
 @triton.jit
 def batch_in_one_axis(
     a, b, c, ENTRIES, M, N, K, stride_a, stride_am, stride_b, stride_bk, stride_c, stride_cm,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
+    """LAST: matrices are counted last, else first."""
     program = tl.program_id(0)
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    entry = program // (tiles_m * tiles_n)
-    tile = program % (tiles_m * tiles_n)
+    entry = program // (tiles_m * tiles_n) if LAST else program % ENTRIES
+    tile = program % (tiles_m * tiles_n) if LAST else program // ENTRIES
     tile_m, tile_n = tile // tiles_n, tile % tiles_n
     m = tile_m * BM + tl.arange(0, BM)
     n = tile_n * BN + tl.arange(0, BN)
@@ -222,6 +223,61 @@ def batch_in_one_axis(
         total.to(tl.float16),
         mask=(m < M)[:, None] & (n < N)[None, :],
     )
+
+
+@triton.jit
+def batch_in_turn(
+    a, b, c, ENTRIES, M, N, K, stride_a, stride_am, stride_b, stride_bn, stride_c, stride_cm,
+    PROGRAMS: tl.constexpr, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """LAST: matrices are counted last, else first."""
+    tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    each = tiles_m * tiles_n
+    for program in range(tl.program_id(0), ENTRIES * each, PROGRAMS):
+        entry = program // each if LAST else program % ENTRIES
+        tile = program % each if LAST else program // ENTRIES
+        row, column = (tile // tiles_n) * BM, (tile % tiles_n) * BN
+        a_tiles = tl.make_tensor_descriptor(a + entry * stride_a, [M, K], [stride_am, 1], [BM, BK])
+        b_tiles = tl.make_tensor_descriptor(b + entry * stride_b, [N, K], [stride_bn, 1], [BN, BK])
+        c_tiles = tl.make_tensor_descriptor(c + entry * stride_c, [M, N], [stride_cm, 1], [BM, BN])
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for first in range(0, K, BK):
+            total = tl.dot(a_tiles.load([row, first]), b_tiles.load([column, first]).T, total)
+        c_tiles.store([row, column], total.to(tl.float16))
+
+
+@triton.jit
+def batch_in_turn_by_descriptors(
+    a, b, c, ENTRIES, M, N, K, PROGRAMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    a_tiles = tl.make_tensor_descriptor(a, [ENTRIES, M, K], [M * K, K, 1], [1, BM, BK])
+    b_tiles = tl.make_tensor_descriptor(b, [ENTRIES, N, K], [N * K, K, 1], [1, BN, BK])
+    c_tiles = tl.make_tensor_descriptor(c, [ENTRIES, M, N], [M * N, N, 1], [1, BM, BN])
+    tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    for program in range(tl.program_id(0), ENTRIES * tiles_m * tiles_n, PROGRAMS):
+        entry = program // (tiles_m * tiles_n)
+        row, column = (program // tiles_n) % tiles_m * BM, program % tiles_n * BN
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for first in range(0, K, BK):
+            left = a_tiles.load([entry, row, first]).reshape(BM, BK)
+            right = b_tiles.load([entry, column, first]).reshape(BN, BK)
+            total = tl.dot(left, right.T, total)
+        c_tiles.store([entry, row, column], total.to(tl.float16).reshape(1, BM, BN))
+
+
+@triton.jit
+def matrix_as_batch(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The only matrix of each batch."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    a_tiles = tl.make_tensor_descriptor(a, [1, M, K], [M * K, K, 1], [1, BM, BK])
+    b_tiles = tl.make_tensor_descriptor(b, [1, N, K], [N * K, K, 1], [1, BN, BK])
+    c_tiles = tl.make_tensor_descriptor(c, [1, M, N], [M * N, N, 1], [1, BM, BN])
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        left = a_tiles.load([0, row, first]).reshape(BM, BK)
+        right = b_tiles.load([0, column, first]).reshape(BN, BK)
+        total = tl.dot(left, right.T, total)
+    c_tiles.store([0, row, column], total.to(tl.float16).reshape(1, BM, BN))
 
 
 @triton.jit
