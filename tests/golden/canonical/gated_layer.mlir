@@ -1,5 +1,5 @@
 builtin.module {
-  tt.func public @gated_layer(%y: !tt.ptr<f16>, %x: !tt.ptr<f16>, %gate_up: !tt.ptr<f16, #tt.sparse<"NV24">> {louver.gated = ["gate", "up"]}, %M: i32, %N: i32, %K: i32, %stride_x: i32, %stride_w: i32, %stride_y: i32) attributes {noinline = false, louver.multiple = [["N", 8 : i64]]} {
+  tt.func public @gated_layer(%y: !tt.ptr<f16>, %x: !tt.ptr<f16>, %gate_up: !tt.ptr<f16, #tt.sparse<"NV24">> {louver.gated = ["gate", "up"]}, %M: i32, %N: i32, %K: i32, %stride_x: i32, %stride_w: i32, %stride_y: i32) attributes {noinline = false, louver.equal = [["8*(N/8)", "N"]]} {
     %cst = arith.constant dense<1.000000e+00> : tensor<64x64xf32>
     %cst_1 = arith.constant dense<0.000000e+00> : tensor<64x64xf32>
     %c0_i32 = arith.constant 0 : i32

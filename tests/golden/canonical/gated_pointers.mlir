@@ -1,5 +1,5 @@
 builtin.module {
-  tt.func public @gated_pointers(%gate_up: !tt.ptr<f16, #tt.sparse<"NV24">> {louver.gated = ["gate", "up"]}, %x: !tt.ptr<f16>, %y: !tt.ptr<bf16>, %M: i32, %N: i32, %K: i32, %stride_gate: i32, %stride_up: i32, %stride_x: i32, %stride_y: i32) attributes {noinline = false, louver.multiple = [["M", 8 : i64]], louver.equal = [["stride_gate", "stride_up"]]} {
+  tt.func public @gated_pointers(%gate_up: !tt.ptr<f16, #tt.sparse<"NV24">> {louver.gated = ["gate", "up"]}, %x: !tt.ptr<f16>, %y: !tt.ptr<bf16>, %M: i32, %N: i32, %K: i32, %stride_gate: i32, %stride_up: i32, %stride_x: i32, %stride_y: i32) attributes {noinline = false, louver.equal = [["8*(M/8)", "M"], ["stride_gate", "stride_up"]]} {
     %0 = arith.extsi %stride_y : i32 to i64
     %y_tensor = tt.make_tensor_descriptor %y, [%M, %N], [%0, 1] : <bf16>, <tensor<64x64xbf16>>
     %1 = arith.extsi %stride_gate : i32 to i64
