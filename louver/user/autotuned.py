@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ from louver.user.config_outcomes import Refused, explain_candidates, is_refusal
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
 from louver.user.dense import launch_decorated
+from louver.user.descriptor import TensorDescriptor
 from louver.user.device_and_stream import refuse_capture
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
@@ -49,7 +51,7 @@ def rehearsed(candidate: Candidate) -> Candidate:
 def _copy(value: Any) -> Any:
     """A writable copy of an array, or of a descriptor with its array. Other values are returned unchanged."""
     if hasattr(value, "block_shape"):
-        return replace(value, base=_copy(value.base))
+        return _over(value, _copy(value.base))
     if isinstance(value, SparseTensor):
         return value
     for make in ("clone", "copy"):
@@ -60,7 +62,16 @@ def _copy(value: Any) -> Any:
 
 def _changed(value: Any, copied: Any) -> Any:
     """The caller's descriptor with the block shape from the hook; other arguments unchanged."""
-    return replace(copied, base=value.base) if hasattr(value, "block_shape") else value
+    return _over(copied, value.base) if hasattr(value, "block_shape") else value
+
+
+def _over(descriptor: Any, base: Any) -> Any:
+    """A copy of a descriptor over another array. Triton's own checks its base, which may be sparse, when it is made."""
+    if isinstance(descriptor, TensorDescriptor):
+        return replace(descriptor, base=base)
+    made = copy(descriptor)
+    made.base = base
+    return made
 
 
 T = TypeVar("T")

@@ -234,3 +234,22 @@ def test_authors_functions_see_a_dense_tensor_of_pytorch(rng: np.random.Generato
     assert seen == [(w.shape, w.stride(), torch.bfloat16, 2, 128)]
     assert kernel.best_config is configs[1]
     torch.testing.assert_close(y.double(), x.double() @ w.double().T, rtol=1e-2, atol=1e-2)
+
+
+def test_triton_descriptors_of_sparse_tensors_are_copied_for_hooks(rng: np.random.Generator) -> None:
+    """Triton's own descriptor checks its array when it is made. A weight that replaced the array has no address."""
+    torch = pytest.importorskip("torch")
+    made = pytest.importorskip("triton.tools.tensor_descriptor").TensorDescriptor
+    from support.triton import autotuned
+
+    a = louver.prune(rng.standard_normal((128, 64)).astype(np.float16), "2:4")
+    b = torch.from_numpy(rng.standard_normal((64, 32)).astype(np.float16))
+    d = torch.full((128, 32), float("nan"), dtype=torch.float16)
+    tiles = {name: made.from_tensor(each, [1, 16]) for name, each in (("a_tiles", torch.from_numpy(a)), ("b_tiles", b))}
+    tiles["a_tiles"].base = louver.compress(a, "2:4")
+    given = {**tiles, "d_tiles": made.from_tensor(d, [1, 16]), "M": 128, "N": 32, "K": 64}
+    kernel = louver.jit(autotuned.hooked)
+    assert "128×32" in str(kernel.explain[lambda meta: (128 // meta["BM"], 1)](**given))
+    assert list(tiles["a_tiles"].block_shape) == [1, 16]
+    kernel.emulate[lambda meta: (128 // meta["BM"], 1)](**given)
+    np.testing.assert_allclose(d.numpy(), a.astype(np.float64) @ b.numpy().astype(np.float64), rtol=2**-9, atol=0.02)
