@@ -112,9 +112,7 @@ class _Vectors:
             self.carried.update(dict.fromkeys(passage.names, narrow))
             for each in passage.sources:
                 self._walk(each, wide, narrow)
-        elif isinstance(owner, Operation) and not isinstance(
-            owner, (*SOURCES, scf.WhileOp, CompressOp, DecompressOp)
-        ):
+        elif isinstance(owner, Operation) and not isinstance(owner, (*SOURCES, scf.WhileOp, CompressOp, DecompressOp)):
             costs = [_cost(self.natures, owner, value, each) for each in layouts]
             self._gains[value, wide] = (costs[0] - costs[1]) * _runs(value)
             few = dict(operand_encodings(owner, narrow))
