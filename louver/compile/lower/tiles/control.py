@@ -61,11 +61,12 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     stores = any(isinstance(op, tt.StoreOp) or (isinstance(op, tt.AtomicOp) and is_ordered(op)) for op in found)
     low.accesses.stores |= stores
     low.accesses.unpublished |= stores
-    exchanges = any(op in low.rooms.exchanges for op in found)
+    exchanges = any(op in low.rooms.exchanges and op not in low.rooms.own for op in found)
     takers = [op for op in found if isinstance(op, tt.ConvertLayoutOp | tt.DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
     low.accesses.puts |= any(isinstance(op, tt.WaitBarrierOp) for op in found)
     low.accesses.puts |= exchanges
+    low.accesses.exchanged |= low.rooms.own.intersection(found)
     low.copied.update(op.slot for op in found if isinstance(op, tt.AsyncCopyOp))
     for op in found:
         # If warpgroups multiply, a branch ends with a fence.
@@ -81,7 +82,7 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
                 # The dot fences the parts that it stores.
                 pass
             case _:
-                low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
+                low.accesses.unfenced |= op in low.rooms.exchanges and op not in low.rooms.own and not fenced
 
 
 def _fenced_behind(low: Lowering, put: tt.ConvertLayoutOp) -> bool:

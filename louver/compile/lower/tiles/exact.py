@@ -98,7 +98,7 @@ class PartedOperands:
     def put(self, number: int) -> None:
         """Store part `number` to the place of the other part."""
         low = self._low
-        low.begin_exchange(alone=False, fenced=False)
+        low.begin_exchange(self._op, alone=False, fenced=False)
         for value in dict.fromkeys(value for value, _ in self._stored):
             places = {number: self._stored[value, 1]}
             if (value, 0) in self._stored and not self._turned:
@@ -106,7 +106,7 @@ class PartedOperands:
             self._put(value, places)
         self._turned = True
         low.accesses.unseen = True
-        low.take_exchanged(alone=False)
+        low.take_exchanged(self._op, alone=False)
 
     def _put(self, value: SSAValue, places: Mapping[int, int]) -> None:
         """Store parts of an operand. places: offset in bytes for each part number."""

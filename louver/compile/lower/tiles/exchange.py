@@ -56,12 +56,12 @@ def lower_gather(low: Lowering, op: GatherOp) -> Registers:
         """The flat length of a step without its component along the axis."""
         return flat_offset((*step[:axis], 0, *step[axis + 1 :]), source)
 
-    low.begin_exchange(alone=False)
+    low.begin_exchange(op, alone=False)
     base = low.room(op, [flat_offset(step, source) * size for step in source.thread])
     for register, at in zip(stored, source.registers, strict=True):
         address = Address(base, flat_offset(at, source) * size)
         low.k.emit(Store("shared", kind), address, register, guard=low.owner(source))
-    low.take_exchanged(alone=False)
+    low.take_exchanged(op, alone=False)
     base = low.room(op, [beside(step) * size for step in result.thread])
     found: list[Reg] = []
     for index, at in zip(low.values[op.indices], result.registers, strict=True):
@@ -104,9 +104,9 @@ def through_shared(
     take_at = Place.at(low, plan.memory, start, (*plan.load.lanes(result), *result.warp))
     for first in sums(plan.apart, (0,) * len(source.shape)):
         part = Part(first, plan.apart)
-        low.begin_exchange(alone=plan.local and any(first))
+        low.begin_exchange(op, alone=plan.local and any(first))
         put(put_at, source, plan.store, part, numbers, low.owner(source))
-        low.take_exchanged(alone=plan.local)
+        low.take_exchanged(op, alone=plan.local)
         found.update(take(take_at, result, plan.load, part, i32 if truths else element, op))
     return tuple(as_truth(low, found[at]) if truths else found[at] for at in result.registers)
 

@@ -193,7 +193,7 @@ def _finish_parts(low: Lowering, operations: Sequence[Operation], dot: DotInPart
 
 def _operation(low: Lowering, op: Operation) -> None:
     with low.k.at(source_location(op.location)):
-        if low.pending and not _goes_on(op):
+        if low.pending and not _goes_on(low, op):
             low.finish_products()
         made = _RULES.get(type(op), _elementwise)(low, op)
         if made is not None:
@@ -279,13 +279,13 @@ _RULES: dict[type[Operation], Rule] = {
 """The lowering of each operation. Other operations are computed element by element."""
 
 
-def _goes_on(op: Operation) -> bool:
+def _goes_on(low: Lowering, op: Operation) -> bool:
     """Whether an operation may run during warpgroup products. It must not read sums or affect the products."""
     if isinstance(op, tt.DotOp) and by_warpgroups(op):
         return True
     if any(isinstance(each.owner, tt.DotOp) for each in op.operands):
         return False
-    if isinstance(op, tt.ConvertLayoutOp) and in_shared(op.src):
+    if isinstance(op, tt.ConvertLayoutOp) and (in_shared(op.src) or op in low.rooms.own):
         return True
     return isinstance(op, tt.AsyncCopyOp | tt.AsyncCommitOp | tt.BoxCopiesOp | tt.LoadOp | tt.LocalStoreOp) or (
         has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)

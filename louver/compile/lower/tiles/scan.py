@@ -108,11 +108,11 @@ def _column_from_warp(low: Lowering, op: ScanOp, registers: Sequence[Reg], bit: 
     kind = stored[0].type
     size = REGISTER_BITS[kind] // 8
     pitch = low.threads * size
-    low.begin_exchange(alone=False)
+    low.begin_exchange(op, alone=False)
     mine = low.k.mad_lo(low.thread, size, low.room(op))
     for number, register in enumerate(stored):
         low.k.emit(Store("shared", kind), Address(mine, number * pitch), register)
-    low.take_exchanged(alone=False)
+    low.take_exchanged(op, alone=False)
     other = low.k.mad_lo(low.k.xor(low.thread, 1 << bit), size, low.room(op))
     found = [load_shared(low, kind, Address(other, number * pitch)) for number in range(len(stored))]
     return [as_truth(low, each) for each in found] if truths else found

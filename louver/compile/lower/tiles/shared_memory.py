@@ -25,6 +25,9 @@ from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.swizzle import BANK_LINE
 from louver.isa.targets import Target
 
+OWN_BYTES = 1024
+"""The largest exchange that has its own memory, in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -76,7 +79,8 @@ def place_shared(function: tt.FuncOp, target: Target) -> Rooms:
     )
     size = max((start + each.bytes for each, start in placed), default=0)
     multiplied = dict.fromkeys(tile for name, tiles in walk.tiles.items() if _is_multiplied(name) for tile in tiles)
-    return Rooms(staged, exchanges, walk.tiles, reused.keys(), multiplied.keys(), size)
+    own = frozenset(op for each, _ in placed if isinstance(op := each.what, Operation) and _has_own(op, each.bytes))
+    return Rooms(staged, exchanges, own, walk.tiles, reused.keys(), multiplied.keys(), size)
 
 
 def shared_peak(function: tt.FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
@@ -121,7 +125,8 @@ class _Walk:
             elif isinstance(op, tt.DotOp) and (size := parts_bytes(op)):
                 yield _Wanted(op, size, PART_ALIGNMENT, number, self._end(op, op.parent_block()))
             elif size := _exchange_bytes(op, self.means):
-                yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
+                first, last = (0, len(self.operations)) if _has_own(op, size) else (number, self.ends[op])
+                yield _Wanted(op, size, BANK_LINE, first, last)
 
     def _last(self, tile: SSAValue) -> int:
         """The number of the last operation that needs a tile, by any of its names."""
@@ -158,6 +163,17 @@ def _names(op: Operation, index: int) -> Sequence[SSAValue]:
             return passed_to(op, index)
         case _:
             return [result for result in op.results if in_shared(result)]
+
+
+def _has_own(op: Operation, size: int) -> bool:
+    """Whether an exchange has memory that nothing else uses: one of few bytes, between the dots of a loop.
+
+    It then needs one barrier, and products run on.
+    """
+    block = op.parent_block()
+    if not isinstance(op, tt.ConvertLayoutOp) or size > OWN_BYTES or block is None:
+        return False
+    return isinstance(block.parent_op(), scf.ForOp) and any(isinstance(each, tt.DotOp) for each in block.ops)
 
 
 def _exchange_bytes(op: Operation, means: Means) -> int:

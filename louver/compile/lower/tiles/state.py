@@ -71,6 +71,7 @@ class Rooms:
 
     staged: the offset of each staged tile.
     exchanges: the offset of the exchange of each operation.
+    own: operations with an exchange in memory that nothing else uses.
     tiles: the staged tiles for which each value may stand.
     reused: staged tiles whose memory has other contents at another time.
     multiplied: staged tiles that warpgroups multiply.
@@ -79,6 +80,7 @@ class Rooms:
 
     staged: Mapping[SSAValue, int]
     exchanges: Mapping[Operation, int]
+    own: frozenset[Operation]
     tiles: Mapping[SSAValue, Sequence[SSAValue]]
     reused: KeysView[SSAValue]
     multiplied: KeysView[SSAValue]
@@ -97,6 +99,7 @@ class Accesses:
     loads, stores: accesses to global memory.
     takes: loads of staged tiles in shared memory.
     puts: stores to staged tiles, and copies that have arrived.
+    exchanged: exchanges in their own memory.
 
     A barrier alone does not reset these:
 
@@ -109,6 +112,7 @@ class Accesses:
     stores: bool = False
     takes: bool = False
     puts: bool = False
+    exchanged: frozenset[Operation] = frozenset()
     unseen: bool = False
     unfenced: bool = False
     unpublished: bool = False
@@ -119,6 +123,7 @@ class Accesses:
         self.stores |= other.stores
         self.takes |= other.takes
         self.puts |= other.puts
+        self.exchanged |= other.exchanged
         self.unseen |= other.unseen
         self.unfenced |= other.unfenced
         self.unpublished |= other.unpublished
@@ -333,14 +338,23 @@ class Lowering:
         return total
 
     # --- order -----------------------------------------------------------------------------------------------------
-    def barrier(self, *, fenced: bool = True) -> None:
-        """Synchronize all threads of the CTA. fenced: whether warpgroup products must see their stores too."""
-        self.finish_products()
+    def barrier(self, *, fenced: bool = True, finished: bool = True) -> None:
+        """Synchronize all threads of the CTA.
+
+        fenced: whether warpgroup products must see their stores too.
+        finished: whether to wait for running products first.
+        """
+        if finished:
+            self.finish_products()
         if fenced and self.accesses.unseen and self.multiplies:
             self.fence()
         self.k.barrier_sync(0, self.threads)
+        # Products that run on read their operands after the barrier.
         self.accesses = Accesses(
-            unseen=self.accesses.unseen, unfenced=self.accesses.unfenced, unpublished=self.accesses.unpublished
+            takes=self.pending,
+            unseen=self.accesses.unseen,
+            unfenced=self.accesses.unfenced,
+            unpublished=self.accesses.unpublished,
         )
 
     def finish_products(self) -> None:
@@ -415,27 +429,35 @@ class Lowering:
         if self.accesses.takes or self.accesses.puts:
             self.barrier()
 
-    def begin_exchange(self, *, alone: bool, fenced: bool = True) -> None:
+    def begin_exchange(self, op: Operation, *, alone: bool, fenced: bool = True) -> None:
         """Prepare the stores of an exchange: the old contents must have been loaded.
 
         alone: whether warps exchange alone.
         """
         if alone:
             self._meet_in_warp()
+        elif op in self.rooms.own:
+            if op in self.accesses.exchanged:
+                self.barrier(finished=False)
         elif self.accesses.takes or self.accesses.puts:
             self.barrier(fenced=fenced)
 
-    def take_exchanged(self, *, alone: bool) -> None:
+    def take_exchanged(self, op: Operation, *, alone: bool) -> None:
         """Synchronize between the stores and the loads of an exchange.
 
         alone: whether each warp loads only its own stores.
         """
-        self.accesses.puts = self.accesses.unfenced = True
+        own = op in self.rooms.own
+        if not own:
+            self.accesses.puts = self.accesses.unfenced = True
         if alone:
             self._meet_in_warp()
         else:
-            self.barrier()
-        self.accesses.takes = True
+            self.barrier(finished=not own)
+        if own:
+            self.accesses.exchanged |= {op}
+        else:
+            self.accesses.takes = True
 
     def _meet_in_warp(self) -> None:
         self.k.emit(WarpSync(), (1 << LANES) - 1)

@@ -56,7 +56,7 @@ class Demands:
     def carried(self, *places: SSAValue) -> Sequence[Encoding]:
         """The encodings in which a loop or branch carries a tile. places: the values that stand for the tile."""
         found = dict.fromkeys(encoding for place in places for encoding in self.of(place))
-        nature = next((nature for place in places if (nature := self.natures.of(place))), None)
+        nature = next((nature for place in places if (nature := self.natures.home(place))), None)
         return [nature] if found and nature is not None else list(found)
 
     def _want(self, wanted: Wanted) -> None:

@@ -18,6 +18,7 @@ from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import position
 from louver.compile.plan.encode.accesses import Run, run_of
 from louver.compile.plan.encode.anchors import Natures, is_tile
+from louver.compile.plan.encode.compact import choose_compact
 from louver.compile.plan.encode.demand import Demands
 from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
 from louver.compile.plan.encode.shared_access import SCHEDULERS
@@ -226,5 +227,7 @@ def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:
     choose_stores(function, natures)
     demands = Demands(function, natures)
     if choose_exchanged(function, natures, demands):
+        demands = Demands(function, natures)
+    if choose_compact(function, natures, demands):
         demands = Demands(function, natures)
     return Demands(function, natures) if choose_loads(function, natures, demands) else demands
