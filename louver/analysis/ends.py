@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal, TypeAlias, cast
@@ -136,23 +136,26 @@ class Ends:
         """A lower bound in which no quotient times its divisor is subtracted: it is at most the dividend."""
         found = Polynomial.number(0)
         for monomial, factor in value:
-            part = next((each for each, power in monomial if isinstance(each, Part) and power == 1), None)
-            by = None if part is None else _only_term(part.by)
+            quotient = next(
+                (each for each in _quotients(monomial) if _divides(each.by, monomial - {(each, 1)}, factor)), None
+            )
             if (
-                part is not None
-                and by is not None
-                and by[0] == monomial - {(part, 1)}
-                and factor < 0 < by[1]
-                and factor % by[1] == 0
-                and self.require(self.of(part.whole, "least"))
-                and self.require(self.of(part.by, "least"), 1)
+                quotient is not None
+                and self.require(self.of(quotient.whole, "least"))
+                and self.require(self.of(quotient.by, "least"), 1)
             ):
-                found += part.whole * (factor // by[1])
+                ((_, by),) = quotient.by
+                found += quotient.whole * (factor // by)
             else:
                 found += Polynomial.of({monomial: factor})
         return found
 
 
-def _only_term(value: Polynomial) -> tuple[Monomial, int] | None:
-    """The term of a polynomial that has only one; else None."""
-    return next(iter(value)) if len(value.terms) == 1 else None
+def _quotients(monomial: Monomial) -> Iterator[Part]:
+    return (atom for atom, power in monomial if isinstance(atom, Part) and power == 1)
+
+
+def _divides(by: Polynomial, monomial: Monomial, factor: int) -> bool:
+    """Whether a divisor, which is one term, times a positive number is subtracted."""
+    terms = list(by)
+    return len(terms) == 1 and terms[0][0] == monomial and factor < 0 < terms[0][1] and factor % terms[0][1] == 0

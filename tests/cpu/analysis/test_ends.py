@@ -91,7 +91,12 @@ def test_a_number_that_wraps_at_a_size_is_not_below_0() -> None:
     ends = Ends(affine, NAMES)
     assert str(ends.of((x - x // size * size) * 64, "least")) == "0"
     assert [str(each) for each in ends.needs] == ["N - 1"]
+    tiles = size // 64
+    ends = Ends(affine, NAMES)
+    assert str(ends.of(x - x // tiles * tiles, "least")) == "0"
+    assert [str(each) for each in ends.needs] == ["N/64 - 1"]
     # Twice the quotient is more than the number.
+    ends = Ends(affine, NAMES)
     assert str(ends.of(x - x // size * size * 2, "least")) != "0"
 
 
