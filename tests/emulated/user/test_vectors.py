@@ -43,9 +43,7 @@ def test_sums_are_scaled(rng: np.random.Generator, tile: tuple[int, int], warps:
 
 
 @pytest.mark.parametrize(("tile", "warps", "divisions"), [((128, 128), 8, 1), ((128, 64), 4, 1), ((32, 128), 4, 8)])
-def test_few_elements_in_a_thread(
-    rng: np.random.Generator, tile: tuple[int, int], warps: int, divisions: int
-) -> None:
+def test_few_elements_in_a_thread(rng: np.random.Generator, tile: tuple[int, int], warps: int, divisions: int) -> None:
     """The rows of a wide tile are exchanged. A thread of a narrow tile has few elements, and computes them itself."""
     given, _ = call(rng, tile[0], 256, tile)
     ptx = louver.jit(carried_ratio, family=REGISTER_TILES).explain[(1, 2)](**given, num_warps=warps).ptx
