@@ -83,6 +83,7 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "count-loops",
         "join-arms",
         "nest-loops",
+        "drop-counters",
         "drop-choices",
         "branch-on-tensors",
         "propagate-sparsity",

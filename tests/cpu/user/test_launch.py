@@ -425,7 +425,7 @@ def test_keys_tell_sources_types_constants_hints_and_targets_apart(s: louver.Spa
 
 @pytest.mark.parametrize(
     ("grid", "ctas"),
-    [((), None), ((1,), 1), ((132,), 1), ((133,), 2), ((12, 11, 2), 2), ((265,), None), ((64, 64), None)],
+    [((), None), ((1,), 1), ((132,), 1), ((133,), 2), ((12, 11, 2), 2), ((265,), 3), ((397,), None), ((64, 64), None)],
 )
 def test_ctas_that_share_an_sm(grid: tuple[int, ...], ctas: int | None) -> None:
     from louver.user.arguments import Call, Kind

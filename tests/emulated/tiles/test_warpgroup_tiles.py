@@ -298,7 +298,8 @@ CHAIN = """tt.func public @k(%out: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %q
 @pytest.mark.parametrize("boxes", [True, False], ids=["boxes", "gathers"])
 @pytest.mark.parametrize("left", [True, False], ids=["A", "B"])
 def test_products_of_products(rng: np.random.Generator, left: bool, boxes: bool) -> None:
-    made = compile_tiles(parse_ir(CHAIN.replace("OPERANDS", "%p, %y" if left else "%y, %p")), boxes=boxes)
+    # Four CTAs on an SM leave rings too few slots for dots that overlap.
+    made = compile_tiles(parse_ir(CHAIN.replace("OPERANDS", "%p, %y" if left else "%y, %p")), boxes=boxes, ctas=4)
     assert ("cp.async.bulk" in made.ptx) == boxes
     assert "mma.sync.aligned.m16" not in made.ptx and made.ptx.count("wgmma.mma_async") == 8
     assert assemble(made.ptx, "sm_90a").faults == ()
