@@ -28,11 +28,13 @@ class Ends:
     """Finds ends of integers. They hold for a launch if all sizes of `needs` are at least 0.
 
     names: of the arguments that a launch knows.
+    loose: whether an end that was found leaves out a number that is not known.
     """
 
     affine: Affine
     names: Mapping[SSAValue, str]
     needs: list[Size] = field(default_factory=list[Size])
+    loose: bool = False
 
     def of(self, value: Polynomial, end: End) -> Size | None:
         """An end of a value, or a number beyond it. None if a launch cannot compute it."""
@@ -130,6 +132,7 @@ class Ends:
         # The least number that is known is above no minimum, and the greatest one below no maximum.
         if not known or (len(known) < len(found) and kind == _KIND[end]):
             return None
+        self.loose |= len(known) < len(found)
         return reduce(lambda one, other: Extreme(kind, one, one).made(one, other), known)
 
     def _rounded(self, value: Polynomial) -> Polynomial:

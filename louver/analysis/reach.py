@@ -24,11 +24,13 @@ class Reached:
     """The end of the reads along a dimension, and the counts that it depends on, see `louver.ir.conditions.Reach`.
 
     needs: sizes that must be at least 0, or else the reads may begin before the tensor.
+    loose: whether a number that is not known may end the reads earlier.
     """
 
     end: Size
     counts: tuple[Size, ...]
     needs: tuple[Size, ...]
+    loose: bool
 
 
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> Reached | None:
@@ -61,7 +63,7 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
         times, count = found
         end += step * times * (count - 1)
         counts.add(count)
-    return Reached(end, tuple(sorted(counts, key=str)), tuple(ends.needs))
+    return Reached(end, tuple(sorted(counts, key=str)), tuple(ends.needs), ends.loose)
 
 
 def _count(atom: Hashable, step: Size, ends: Ends) -> tuple[int, Size] | None:

@@ -204,7 +204,7 @@ def _require_reach(
     names = describer.function.argument_names
     found = reach(dimension, describer.affine, names)
     if found is not None:
-        _state_reach(describer, found, Reach(names[base], of, found.end, found.counts, _in_branch(op)))
+        _state_reach(describer, found, Reach(names[base], of, found.end, found.counts, found.loose or _in_branch(op)))
     elif of == "columns" or within_row:
         # The next row follows in memory, so rows that end too early would not be noticed.
         raise unsupported(_RULE, op)

@@ -56,6 +56,19 @@ def test_a_remainder_beyond_the_rows_is_refused(rng: np.random.Generator) -> Non
     assert np.isnan(y).all()
 
 
+@pytest.mark.parametrize(("most", "computed"), [(3, False), (4, False), (100, True)])
+def test_a_loaded_number_of_steps_may_end_before_the_most(rng: np.random.Generator, most: int, computed: bool) -> None:
+    """Where the most steps go beyond the rows, addresses are computed: the loaded number may end before."""
+    x, w = _operands(rng, 256)
+    y, steps = np.full((M, N), np.nan, np.float32), min(4, most)
+    kernel, grid = louver.jit(parts_of_steps.loaded_steps), (2, 2)
+    given = x, louver.compress(w, "2:4"), np.array([4], np.int32), y, M, N, 256, most
+    assert ("computed" in str(kernel.explain[grid](*given, **TILE))) == computed
+    kernel.emulate[grid](*given, **TILE)
+    x, w = x[:, : steps * 64].astype(np.float64), w[:, : steps * 64].astype(np.float64)
+    np.testing.assert_array_equal(y, x @ w.T)
+
+
 def test_steps_beyond_the_rows_are_refused(rng: np.random.Generator) -> None:
     x, w = _operands(rng, 200)
     y = np.full((2, M, N), np.nan, np.float32)

@@ -45,6 +45,23 @@ def steps_by_remainder(x, w, y, M, N, K, PARTS: tl.constexpr, TM: tl.constexpr, 
 
 
 @triton.jit
+def loaded_steps(x, w, steps, y, M, N, K, MOST, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """The number of steps is loaded, and at most MOST."""
+    rows = tl.program_id(0) * TM + tl.arange(0, TM)
+    columns = tl.program_id(1) * TN + tl.arange(0, TN)
+    k = tl.arange(0, TK)
+    x_at = x + (rows % M)[:, None] * K + k[None, :]
+    w_at = w + (columns % N)[None, :] * K + k[:, None]
+    total = tl.zeros((TM, TN), tl.float32)
+    for _ in range(tl.minimum(tl.load(steps), MOST)):
+        total += tl.dot(tl.load(x_at), tl.load(w_at))
+        x_at += TK
+        w_at += TK
+    inside = (rows < M)[:, None] & (columns < N)[None, :]
+    tl.store(y + rows[:, None] * N + columns[None, :], total, mask=inside)
+
+
+@triton.jit
 def counted_columns(x, w, scale, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
     """Columns are counted beside the steps. A scale for each step keeps the kernel from being a product."""
     m, n = tl.program_id(0) * TM, tl.program_id(1) * TN
