@@ -78,7 +78,9 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
     columns, group = view.columns.value(numbers), s.pattern.m
     if columns != s.size and (columns > s.size or columns % group):
         raise ViewError(
-            f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}"
+            f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}",
+            # An argument that is added may move a pointer to another row.
+            described=len(view.columns.terms) > 1,
         )
     if not many and s.rows > s.shape[-2] and s.shape[-2] % WARP_ROWS:
         raise ViewError(

@@ -1,0 +1,50 @@
+"""Two halves of one sparse weight in one kernel, on the emulator."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import louver
+from louver.measure.forms import wide
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton.gated_halves import gate_and_up
+
+M, K = 40, 144
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["masked", "wrapped"])
+@pytest.mark.parametrize("rows", [False, True], ids=["given", "counted"])
+@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize(("n", "described"), [(80, True), (64, True), (72, False)])
+def test_the_second_half_is_described_where_it_begins_with_whole_metadata(
+    rng: np.random.Generator, n: int, described: bool, axes: int, rows: bool, wrap: bool
+) -> None:
+    x = rng.standard_normal((M, K)).astype(np.float16)
+    w = louver.prune(rng.standard_normal((2, n, K)).astype(np.float16), "2:4")
+    y = np.full((M, n), np.nan, np.float16)
+    given = louver.compress(w if axes == 3 else w.reshape(2 * n, K), "2:4")
+    sizes = {
+        "M": M,
+        "N": n,
+        "K": K,
+        "stride_wn": K,
+        "half": n * K,
+        "WRAP": wrap,
+        "ROWS": rows,
+        "BM": 32,
+        "BN": 32,
+        "BK": 64,
+    }
+    kernel, grid = louver.jit(gate_and_up), (-(-M // 32), -(-n // 32))
+    if described:
+        assert "computed" not in str(kernel.explain[grid](x, given, y, **sizes))
+    kernel.emulate[grid](x, given, y, **sizes)
+    gate, up = (wide(x) @ wide(each).T for each in w)
+    expected = gate / (1 + np.exp(-gate)) * up
+    np.testing.assert_allclose(y, expected, rtol=0, atol=2.0**-8 * np.abs(expected).max())
