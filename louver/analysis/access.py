@@ -16,7 +16,7 @@ from typing import cast
 from xdsl.dialects import arith
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from louver.analysis.affine import BlockPointer, Elements
+from louver.analysis.affine import Affine, BlockPointer, Elements
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.masks import Bound
 from louver.ir.arith import ExtSIOp
@@ -453,11 +453,12 @@ def _stride_place(stride: Polynomial) -> tuple[list[int], str]:
     return arguments, str(sorted(factor for _, factor in stride))
 
 
-def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = False) -> Access:
+def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool, across: bool = False) -> Access:
     """The access, where nothing bounds its columns: a move along a row by an argument goes to another matrix.
 
     sparse: rows have no gaps and columns are those of the sum, so a move that is not by tiles goes there too. Matrices
-    are a row apart at least, so a move by less stays. across: the rows are those of the sum instead.
+    are a row apart at least, so a move by less stays. across: the rows are those of the sum instead. There a loop goes
+    on with the next matrix where the loops inside of it have read all rows of one.
     """
     one = Polynomial.number(1)
     along = next((each for each in found.dimensions if (each.stride == one) is not across), None)
@@ -466,10 +467,11 @@ def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = 
     others = () if across else [each for each in found.dimensions if each is not along]
     pitch = min((each.stride.constant or 0 for each in others), default=0)
     rests = {term: rest.factor for rest in remainders(along.first) for term in rest.terms}
+    whole = _rows_of_loops(along, affine) if across else None
     moved = [
         (term, by)
         for term, by in along.first
-        if _inner(term) and not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse)
+        if _inner(term) and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
     ]
     if not moved:
         return found
@@ -480,6 +482,19 @@ def without_moves(found: Access, op: Operation, *, sparse: bool, across: bool = 
     rest = replace(along, first=along.first - gone)
     dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
+
+
+def _rows_of_loops(along: Dimension, affine: Affine) -> int | None:
+    """The step of the outermost loop that moves a tile, if the other loops end there; None if numbers do not tell."""
+    (most, *steps) = sorted(((by, term) for term, by in along.first), key=lambda each: -each[0]) or [(0, ONE)]
+    end = along.extent
+    for by, term in steps:
+        ((atom, power), *others) = [*term] or [(None, 0)]
+        times = affine.times(atom.loop) if isinstance(atom, Iteration) and power == 1 and not others else None
+        if times is None or times.constant is None:
+            return None
+        end += by * (times.constant - 1)
+    return most[0] if steps and end == most[0] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,10 +525,12 @@ def remainders(number: Polynomial) -> list[Remainder]:
 def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: bool) -> bool:
     """Whether a move stays in the row: it follows a loop's iterations, counts tiles, or is by less than a row.
 
+    An iteration times an argument goes to a matrix, such as that of an expert, but whole tiles (`k * PARTS * TK`) stay.
     pitch: the length of a row, 0 if it is not known.
     """
+    times_argument = any(_is_argument(atom) for atom, _ in monomial)
     if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
-        return True
-    if any(_is_argument(atom) for atom, _ in monomial):
+        return not times_argument or factor % extent == 0
+    if times_argument:
         return False
     return not sparse or abs(factor) < pitch or (abs(factor) == extent and sum(power for _, power in monomial) == 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal, TypeAlias, cast
@@ -28,11 +28,13 @@ class Ends:
     """Finds ends of integers. They hold for a launch if all sizes of `needs` are at least 0.
 
     names: of the arguments that a launch knows.
+    facts: polynomials that are below 0 wherever the values are used.
     loose: whether an end that was found leaves out a number that is not known.
     """
 
     affine: Affine
     names: Mapping[SSAValue, str]
+    facts: Sequence[Polynomial] = ()
     needs: list[Size] = field(default_factory=list[Size])
     loose: bool = False
 
@@ -46,8 +48,13 @@ class Ends:
         if None in parts:
             # What was needed until the first unknown part depends on the order of terms, which are a set.
             del self.needs[needed:]
-            return None
+            return self._by_facts(value, end)
         return sum(cast("list[Size]", parts), Polynomial.number(0))
+
+    def _by_facts(self, value: Polynomial, end: End) -> Size | None:
+        """An end by a fact that leaves numbers of the launch alone: facts are at most -1."""
+        beyond = (value + fact + 1 if end == "least" else value - fact - 1 for fact in self.facts)
+        return next((size for each in beyond if (size := launch_size(each, self.names)) is not None), None)
 
     def require(self, value: Size | None, least: int = 0) -> bool:
         """Record that a size must be at least this number. Returns False for a size that cannot be."""
@@ -103,7 +110,7 @@ class Ends:
                     return Polynomial.number(0)
                 divisor = self.affine.integer(by)
                 known = self.require(self.of(divisor, "least"), 1)
-                return self.of(divisor if known else self.affine.integer(whole), end)
+                return self.of(divisor - 1 if known else self.affine.integer(whole), end)
             case arith.DivSIOp(lhs=whole, rhs=by) | arith.DivUIOp(lhs=whole, rhs=by):
                 return self._quotient(self.affine.integer(whole), self.affine.integer(by), end)
             case arith.MinSIOp(lhs=one, rhs=other):
@@ -118,6 +125,12 @@ class Ends:
                 return None
 
     def _quotient(self, whole: Polynomial, by: Polynomial, end: End) -> Size | None:
+        for fact in self.facts:
+            # A number from 0 to below `times` divisors shows that divisors are above 0.
+            times = (whole - fact).quotient(by)
+            most = None if times is None else launch_size(times, self.names)
+            if most is not None and self.require(self.of(whole, "least")) and self.require(most, 1):
+                return Polynomial.number(0) if end == "least" else most - 1
         least = self.of(by, "least")
         if not self.require(self.of(whole, "least")) or not self.require(least, 1):
             return None

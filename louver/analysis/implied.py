@@ -1,4 +1,4 @@
-"""Proves that a condition implies the bounds of a mask: `k < cdiv(K, BK) - 1` implies `lanes < K - k * BK`.
+"""What conditions say of integers. Proves that one implies the bounds of a mask: `k < cdiv(K, BK) - 1` implies `lanes < K - k * BK`.
 
 A condition gives polynomials that are below 0. A bound follows if it is at most a multiple of one of them, plus a
 number that is less than the multiple. Sizes are at least 0, as for the iterations of a loop.
@@ -6,9 +6,9 @@ number that is less than the multiple. Sizes are at least 0, as for the iteratio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.affine import Affine, is_count
@@ -26,17 +26,46 @@ def implied(
 ) -> bool:
     """Whether a mask of a tile is true everywhere if a condition is `holds`."""
     try:
-        bounds, facts = read_mask(affine, mask, user), _facts(affine, condition, holds)
+        bounds, facts = read_mask(affine, mask, user), facts_of(affine, condition, holds=holds)
     except UnsupportedKernelError:
         return False
     return all(bound.unsigned is None and _follows(bound, facts, shape) for bound in bounds)
 
 
-def _facts(affine: Affine, condition: SSAValue, holds: bool) -> list[Polynomial]:
+def facts_at(affine: Affine, op: Operation) -> list[Polynomial]:
+    """Polynomials that are below 0 where an operation runs, by the branches and the `while` loops around it."""
+    found: list[Polynomial] = []
+    while (parent := op.parent_op()) is not None:
+        match parent:
+            case scf.IfOp():
+                found += facts_of(affine, parent.cond, holds=op.parent_region() is parent.true_region)
+            case scf.WhileOp() if op.parent_region() is parent.after_region:
+                found += _facts_of_loop(affine, parent)
+            case _:
+                pass
+        op = parent
+    return found
+
+
+def _facts_of_loop(affine: Affine, loop: scf.WhileOp) -> list[Polynomial]:
+    """The facts of a loop's condition, in terms of the values that it passes to the loop's body."""
+    end = loop.before_region.block.last_op
+    if not isinstance(end, scf.ConditionOp):
+        return []
+    passed: dict[Hashable, Hashable] = dict(zip(end.args, loop.after_region.block.args, strict=True))
+
+    def leaf(atom: Hashable) -> Polynomial:
+        return Polynomial.atom(passed.get(atom, atom))
+
+    moved = [fact.over(leaf) for fact in facts_of(affine, end.condition, holds=True)]
+    return [fact for fact in moved if fact is not None]
+
+
+def facts_of(affine: Affine, condition: SSAValue, *, holds: bool) -> list[Polynomial]:
     """Polynomials that are below 0 if a condition is `holds`."""
     op = condition.owner
     if isinstance(op, arith.AndIOp if holds else arith.OrIOp):
-        return [fact for each in op.operands for fact in _facts(affine, each, holds)]
+        return [fact for each in op.operands for fact in facts_of(affine, each, holds=holds)]
     if not isinstance(op, CmpiOp) or op.name_of_predicate not in _OPPOSITES:
         return []
     predicate = op.name_of_predicate if holds else _OPPOSITES[op.name_of_predicate]

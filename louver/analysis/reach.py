@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.access import Dimension, remainders
 from louver.analysis.affine import Affine, launch_size
 from louver.analysis.alignment import NOTHING, multiple_if
 from louver.analysis.atoms import Iteration
 from louver.analysis.ends import Ends
+from louver.analysis.implied import facts_at
 from louver.analysis.integers import constant_integer, steps_of
 from louver.ir.polynomial import ONE, Polynomial, Size, programs
 from louver.ir.tile import GetProgramIdOp
@@ -33,11 +34,12 @@ class Reached:
     loose: bool
 
 
-def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> Reached | None:
-    """How far a dimension without a bound is read. None if a launch cannot compute a tile's start: it must be a multiple
-    of a number for each program, or for each iteration of a loop that ends at a size.
+def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str], op: Operation) -> Reached | None:
+    """How far `op` reads a dimension without a bound. None if a launch cannot compute a tile's start: it must be a multiple
+    of a number for each program, or for each iteration of a loop that ends at a size, or of a number that conditions limit.
     """
-    end, counts, ends = Polynomial.number(dimension.extent), set[Size](), Ends(affine, names)
+    end, counts = Polynomial.number(dimension.extent), set[Size]()
+    ends = Ends(affine, names, facts_at(affine, op))
     first = dimension.first
     for rest in remainders(first):
         if not ends.require(ends.of(rest.whole, "least")):
@@ -76,7 +78,14 @@ def _count(atom: Hashable, step: Size, ends: Ends) -> tuple[int, Size] | None:
         end, by = (atom.loop.ub, by) if steps is None else steps
         count = None if first is None or by is None or by < 1 else _steps(end, first, by, ends)
         return None if count is None else (1, count)
-    return _shared(cast(SSAValue, atom), step, ends) if isinstance(atom, SSAValue) else None
+    shared = _shared(cast(SSAValue, atom), step, ends) if isinstance(atom, SSAValue) else None
+    if shared is not None:
+        return shared
+    number = Polynomial.atom(cast(Hashable, atom))
+    last = ends.of(number, "greatest") if ends.require(ends.of(number, "least")) else None
+    # No program may have the last number.
+    ends.loose = True
+    return None if last is None else (1, last + 1)
 
 
 def _steps(end: SSAValue, first: int, by: int, ends: Ends) -> Size | None:

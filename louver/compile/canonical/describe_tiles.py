@@ -264,8 +264,8 @@ class Describer:
         if not found.dimensions:
             raise unsupported("a tile needs more than one element", op)
         across = not dense and found.base in self.across
-        found = without_moves(found, op, sparse=not dense and not across)
-        return without_moves(found, op, sparse=True, across=True) if across else found
+        found = without_moves(found, op, self.affine, sparse=not dense and not across)
+        return without_moves(found, op, self.affine, sparse=True, across=True) if across else found
 
     def _moving(self, pointer: Elements, shape: Sequence[int], bounds: Sequence[Bound]) -> Sequence[Bound]:
         """The bounds of indices, for the bounds of lanes in a loop."""

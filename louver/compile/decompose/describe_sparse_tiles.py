@@ -112,7 +112,8 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     moved = sum((index * stride for index, stride in moves), along)
     for monomial, factor in describer.descriptors.terms(moved, op):
         known = frozenset(each for each in monomial if launch_size(Polynomial.atom(each[0]), names) is not None)
-        index, stride = Polynomial.of({monomial - known: factor}), Polynomial.of({known: 1})
+        times = factor if known else 1
+        index, stride = Polynomial.of({monomial - known: times}), Polynomial.of({known: factor // times})
         whole = stride // rows.stride
         for each, by in ((rows, whole), (elements, stride - whole * rows.stride)):
             columns = (each is rows) is (found.base in describer.across)
@@ -227,7 +228,7 @@ def _require_reach(
     within_row: whether rows too have neighbours within a row of the dense tensor's memory.
     """
     names = describer.function.argument_names
-    found = reach(dimension, describer.affine, names)
+    found = reach(dimension, describer.affine, names, op)
     if found is not None:
         _state_reach(describer, found, Reach(names[base], of, found.end, found.counts, found.loose or _in_branch(op)))
     elif of == "columns" or within_row:
@@ -264,14 +265,14 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
     if rows is not None and rows.size is None and found.entry is None:
         _require_reach(describer, found.base, rows, "rows", op, within_row=found.base in describer.across)
     if rows is not None and rows.size is None and found.entry is not None:
-        _require_rows_of_matrix(describer, found.base, rows, found.entry)
+        _require_rows_of_matrix(describer, found.base, rows, found.entry, op)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])
 
 
-def _require_rows_of_matrix(describer: Describer, base: SSAValue, rows: Dimension, entry: Entry) -> None:
+def _require_rows_of_matrix(describer: Describer, base: SSAValue, rows: Dimension, entry: Entry, op: LoadOp) -> None:
     """Make the launch check that rows without a mask end in their matrix, where it can compute how far they are read."""
     names = describer.function.argument_names
-    found, held = reach(rows, describer.affine, names), launch_size(entry.stride // rows.stride, names)
+    found, held = reach(rows, describer.affine, names, op), launch_size(entry.stride // rows.stride, names)
     if found is not None and held is not None and found.end != held:
         _state_reach(describer, found, Reach(names[base], "rows", found.end, found.counts, held=held))
 

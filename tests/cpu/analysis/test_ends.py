@@ -51,7 +51,7 @@ def loop() -> SSAValue:
         (put(arith.MuliOp(X, number(64))), "0", "64*programs x - 64", []),
         (put(arith.SubiOp(PROGRAMS, X)), "1", "programs x", []),
         (put(arith.MuliOp(X, M)), "0", "M*programs x - M", ["M"]),
-        (put(arith.RemSIOp(X, N)), "0", "N", ["N - 1"]),
+        (put(arith.RemSIOp(X, N)), "0", "N - 1", ["N - 1"]),
         (put(arith.RemSIOp(M, X)), "0", "M", ["M"]),
         (put(arith.DivSIOp(X, N)), "0", "(programs x - 1)/N", ["N - 1"]),
         (put(arith.MinSIOp(X, UNKNOWN)), None, "programs x - 1", []),
@@ -98,6 +98,30 @@ def test_a_number_that_wraps_at_a_size_is_not_below_0() -> None:
     # Twice the quotient is more than the number.
     ends = Ends(affine, NAMES)
     assert str(ends.of(x - x // size * size * 2, "least")) != "0"
+
+
+@pytest.mark.parametrize(
+    ("value", "fact", "least", "greatest", "needs"),
+    [
+        # X < UNKNOWN * M: programs share M tiles of each of an unknown number of rows.
+        (put(arith.DivSIOp(X, UNKNOWN)), "X - UNKNOWN * M", "0", "M - 1", ["M - 1"]),
+        (put(arith.DivSIOp(X, UNKNOWN)), "X - UNKNOWN", "0", "0", []),
+        (put(arith.DivSIOp(X, UNKNOWN)), "X - M", None, None, []),
+        (UNKNOWN, "UNKNOWN - M", None, "M - 1", []),
+        (UNKNOWN, "N - UNKNOWN", "N + 1", None, []),
+        (put(arith.AddiOp(UNKNOWN, M)), "UNKNOWN - N", None, "M + N - 1", []),
+    ],
+)
+def test_facts_limit_numbers(
+    value: SSAValue, fact: str, least: str | None, greatest: str | None, needs: list[str]
+) -> None:
+    affine = Affine()
+    numbers = {name: affine.integer(each) for name, each in {"X": X, "UNKNOWN": UNKNOWN, "M": M, "N": N}.items()}
+    below = eval(fact, {"__builtins__": {}}, numbers)
+    for end, expected in (("least", least), ("greatest", greatest)):
+        ends = Ends(affine, NAMES, [below])
+        assert ends.of(affine.integer(value), end) == (None if expected is None else Polynomial.parse(expected))
+        assert [str(each) for each in ends.needs] == (needs if expected is not None else [])
 
 
 @pytest.mark.parametrize(("least", "holds"), [(0, True), (1, True), (2, False)])
