@@ -30,3 +30,24 @@ def gate_and_up(
         up_at += BK
     total = gate * tl.sigmoid(gate) * up
     tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+@triton.jit
+def of_fixed_sizes(
+    x, w, y, M, N: tl.constexpr, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """The same where numbers are compiled in."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    gate_at = w + (n % N)[:, None] * K + k[None, :]
+    gate = tl.zeros((BM, BN), tl.float32)
+    up = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        inner = (k < K - start)[None, :]
+        one = tl.load(x + (m % M)[:, None] * K + start + k[None, :], mask=inner, other=0.0)
+        gate = tl.dot(one, tl.load(gate_at, mask=inner, other=0.0).T, gate)
+        up = tl.dot(one, tl.load(gate_at + N * K, mask=inner, other=0.0).T, up)
+        gate_at += BK
+    total = gate * tl.sigmoid(gate) * up
+    tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m < M)[:, None] & (n < N)[None, :])
