@@ -142,7 +142,8 @@ def access(
         outside += terms
     if whole and not outside:
         outside += _selected(found, whole)
-    entry = _limited_entry(batch_entry(outside, op, gapless=gapless), whole, op)
+    pitches = [each.stride for each in found]
+    entry = _limited_entry(batch_entry(outside, op, gapless=gapless, pitches=pitches), whole, op)
     if entry is not None:
         entry = replace(entry, unsigned=entry.index in unsigned)
     return Access(pointer.base, tuple(found), entry, repeated, within)
@@ -251,29 +252,21 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             if quotient is not None and factor % by == 0:
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
         own = next(((place, part) for place, part in fitting if _ends_before(found[place], part)), None)
-        if own is not None:
-            place, part = own
-            size = found[place].size
-            assert size is not None
-            found[place] = replace(found[place], size=size + part, again=False)
-            first[place] = first[place] + part
-            continue
         weights = [_weight(found[place].stride) for place, _ in fitting]
-        if fitting and weights.count(max(weights)) > 1:
+        if own is None and fitting and weights.count(max(weights)) > 1:
             raise unsupported(
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
-        place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
-        if place is None or part is None or (found[place].wrapped and _inner(monomial)):
+        place, part = own or (fitting[weights.index(max(weights))] if fitting else (None, None))
+        if place is None or part is None or (own is None and found[place].wrapped and monomial != ONE):
+            # What is added behind the wrap goes to another matrix, such as the second half of a gated weight.
             outside.append((monomial, factor))
-        elif found[place].wrapped:
-            raise unsupported(
-                "a wrapped index (%) must be the whole index of its dimension",
-                op,
-                "add first, then wrap, as in (start + range) % M",
-            )
-        else:
-            first[place] = first[place] + part
+            continue
+        size = found[place].size
+        if found[place].wrapped and size is not None:
+            # Rows are the index itself below the size, so that a number moves both.
+            found[place] = replace(found[place], size=size + part, again=False)
+        first[place] = first[place] + part
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
 
 
@@ -402,7 +395,7 @@ def batch_entry(
             indices[stride] = indices.get(stride, Polynomial.number(0)) + index
             continue
         apart = shared or frozenset(each for each in monomial if _is_argument(each[0]))
-        by = 1 if apart else factor
+        by = _whole_rows(factor, pitches) if apart else factor
         index = Polynomial.of({monomial - apart: factor // by})
         if monomial == ONE:
             raise unsupported(
@@ -422,6 +415,15 @@ def batch_entry(
     if len(indices) > 1:
         return _in_one_row(indices)
     return next((Entry(index, stride) for stride, index in indices.items()), None)
+
+
+def _whole_rows(factor: int, pitches: Sequence[Polynomial]) -> int:
+    """The part of a factor that belongs to a stride beside arguments, because matrices are whole rows: 64 of
+    `page * N * 64`, where rows are 64 apart.
+    """
+    numbers = [each.constant for each in pitches]
+    longest = max((each for each in numbers if each is not None), default=1)
+    return longest if None not in numbers and factor % longest == 0 else 1
 
 
 def _in_one_row(indices: Mapping[Polynomial, Polynomial]) -> Entry:
@@ -466,7 +468,8 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
         return found
     gone = _with_fellows(moved, along.first)
     selected = Polynomial.number(0) if found.entry is None else found.entry.index * found.entry.stride
-    entry = batch_entry([*(gone * along.stride), *selected], op, gapless=sparse)
+    pitches = [each.stride for each in found.dimensions]
+    entry = batch_entry([*(gone * along.stride), *selected], op, gapless=sparse, pitches=pitches)
     rest = replace(along, first=along.first - gone)
     dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)

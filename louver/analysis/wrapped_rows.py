@@ -120,10 +120,12 @@ class _Spread:
         return rows - {summed}
 
     def _is_zero(self, value: SSAValue, dimension: int) -> bool:
-        """Whether a loaded tile is zero along a dimension where the rows are, by its mask."""
+        """Whether a tile is zero along a dimension where the rows are, by the mask of its load or of `tl.where`."""
         while isinstance(value.owner, tt.TransOp):
             value, dimension = value.owner.src, list(value.owner.order.get_values())[dimension]
         load = value.owner
+        if isinstance(load, SelectOp) and as_tensor(load.cond.type) is not None and is_zero(load.rhs):
+            return self.excludes(load.cond, dimension, load, True) or self._is_zero(load.lhs, dimension)
         if not isinstance(load, tt.LoadOp) or load.mask is None or (load.other is not None and not is_zero(load.other)):
             return False
         return self.excludes(load.mask, dimension, load, True)

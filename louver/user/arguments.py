@@ -53,7 +53,7 @@ class Kind:
 
     signature: Triton's types by argument, also of compiled-in tuple elements ("constexpr"). constexprs: values by
         argument, with `ones` that have no annotated type. sparse: patterns by argument. ones: integers that are compiled in
-        because they are 1.
+        because they are 1. zeros: integers that are compiled in as 0, see `without_zeros`.
         runs_if: the words of the array `FLAG` with which the kernel runs; None for a kernel that always runs.
     """
 
@@ -62,6 +62,7 @@ class Kind:
     sparse: tuple[tuple[str, str], ...]
     ones: tuple[str, ...]
     runs_if: RunsIf | None = None
+    zeros: tuple[str, ...] = ()
 
     @property
     def typed_ones(self) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ class Kind:
         signature = dict(self.signature) if name in self.typed_ones else {**dict(self.signature), name: "i32"}
         constexprs = tuple(each for each in self.constexprs if each[0] != name)
         ones = tuple(one for one in self.ones if one != name)
-        return Kind(tuple(signature.items()), constexprs, self.sparse, ones, self.runs_if)
+        return replace(self, signature=tuple(signature.items()), constexprs=constexprs, ones=ones)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +84,7 @@ class Kind:
             "sparse": list(self.sparse),
             "ones": list(self.ones),
             "runs_if": self.runs_if,
+            "zeros": list(self.zeros),
         }
 
 
@@ -116,6 +118,16 @@ class Call:
         kind = replace(self.kind, sparse=tuple(patterns.items()))
         sparse, names = {**self.sparse, **found}, (*self.found, *found)
         return replace(self, kind=kind, arrays=arrays, sparse=sparse, numbers=numbers, found=names)
+
+    @property
+    def zeros(self) -> tuple[str, ...]:
+        """Integers of the launch that are 0, such as the stride of a weight that all matrices of a batch share."""
+        passed = dict(self.kind.signature)
+        return tuple(
+            name
+            for name, value in self.numbers.items()
+            if type(value) is int and value == 0 and re.fullmatch(_INTEGER, passed.get(name, ""))
+        )
 
     @property
     def held(self) -> frozenset[str]:

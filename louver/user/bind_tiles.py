@@ -7,7 +7,7 @@ from math import prod
 
 from louver.formats.tensor import SparseTensor
 from louver.ir.conditions import Conditions, Reach, SparseView
-from louver.ir.polynomial import Numbers
+from louver.ir.polynomial import Numbers, Polynomial, Size
 from louver.isa.metadata import WARP_ROWS
 from louver.library.forms import as_stored
 from louver.runtime.dlpack import row_major
@@ -78,7 +78,8 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
     columns, group = view.columns.value(numbers), s.pattern.m
     if columns != s.size and (columns > s.size or columns % group):
         raise ViewError(
-            f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}"
+            f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}",
+            described=_is_moved(view.columns, s.size, numbers),
         )
     if not many and s.rows > s.shape[-2] and s.shape[-2] % WARP_ROWS:
         raise ViewError(
@@ -86,6 +87,14 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
             f"{s.shape[-2]}: describe it in three dimensions",
             described=True,
         )
+
+
+def _is_moved(columns: Size, row: int, numbers: Numbers) -> bool:
+    """Whether one of the terms of a row's end moves to another row, such as that of a second half, and not beyond it."""
+    if len(columns.terms) < 2 or not row:
+        return False
+    parts = [Polynomial(frozenset([term])).value(numbers) for term in columns]
+    return any(part > row and part % row == 0 and sum(parts) - part <= row for part in parts)
 
 
 def _as_batch(s: SparseTensor, strides: Sequence[int], *, across: bool) -> tuple[int, ...]:

@@ -132,6 +132,7 @@ class _Chooser(Generic[K]):
     """The choice of a kernel for a call. A kernel that the call does not fit is not lowered: the next one is tried.
 
     grid: empty if unknown. Then a call fits whatever depends on it, and a product has the schedule with which it was compiled.
+    kind: to compile; None: the call's own.
     """
 
     name: str
@@ -139,12 +140,27 @@ class _Chooser(Generic[K]):
     call: Call
     grid: Sequence[int]
     machine: Machine[K]
+    kind: Kind | None = None
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kind, with each integer 1 in turn passed at the launch."""
+        kind = self.kind or self.call.kind
+        return [kind.without_one(one) for one in kind.ones]
+
+    def describes(self) -> bool:
+        """Whether a kernel describes the call's sparse tiles."""
+        for kind in (None, *self.kinds):
+            with suppress(ValueError, _ProductError):
+                self.kernel("bulk", self.fits_best, kind=kind)
+                return True
+        return False
 
     def kernel(
         self, variant: Variant, fits: Fits, *, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[K]:
         """A kernel that the call fits. Raises the errors of `fits` and of `Machine.kernel`."""
-        found = self.machine.kernel(variant, fits, schedule, kind)
+        found = self.machine.kernel(variant, fits, schedule, kind or self.kind)
         fits(found.launch.needs)
         return found
 
@@ -184,14 +200,13 @@ class _Chooser(Generic[K]):
         of a tile: such kernels compute addresses, in pieces of one group.
         """
         variant: Variant = "bulk" if copies else "tiles"
-        kinds = [self.call.kind.without_one(one) for one in self.call.kind.ones]
-        for kind in kinds if isinstance(error, ViewError) else ():
+        for kind in self.kinds if isinstance(error, ViewError) else ():
             yield from self.tried(variant, self.fits_described, kind)
         if isinstance(error, ViewError) and copies:
             yield from self.tried("parted", self.fits_described)
         if error.described and copies:
             yield from self.tried("computed", self.fits_tiles)
-        for kind in kinds:
+        for kind in self.kinds:
             yield from self.tried(variant, self.fits_tiles, kind)
 
     def tried(self, variant: Variant, fits: Fits, kind: Kind | None = None) -> Iterator[BuiltKernel[K]]:
@@ -220,6 +235,11 @@ class _Chooser(Generic[K]):
                     check_alignment(self.name, matrix, rows)
             raise _ProductError
 
+    def fits_best(self, needs: Needs) -> None:
+        """The same, of kernels that compute no addresses of sparse tiles."""
+        self.fits(needs)
+        _check_described(self.name, needs)
+
     def fits_tiles(self, needs: Needs) -> None:
         """Raises ValueError for a call that does not fit register tiles, and for a product."""
         if isinstance(needs.checked, ProductNest):
@@ -236,8 +256,7 @@ class _Chooser(Generic[K]):
 
     def fits_described(self, needs: Needs) -> None:
         """The same, of kernels that compute no addresses of sparse tiles."""
-        if needs.computed:
-            raise ValueError(f"{self.name} is to describe its sparse tiles, got computed addresses of {needs.computed}")
+        _check_described(self.name, needs)
         self.fits_tiles(needs)
 
     def scheduled(self, kernel: BuiltKernel[K], nest: ProductNest) -> Chosen[K]:
@@ -261,16 +280,34 @@ class _Chooser(Generic[K]):
         return _rows(matrix, self.call, self.machine)
 
 
+def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> _Chooser[K]:
+    """The choice with zeros of the call compiled in, if only then a kernel describes its sparse tiles: a stride of 0 says that
+    all matrices of a batch share a weight. One zero at most is the number of a matrix.
+    """
+    own: _Chooser[K] = _Chooser(name, hints, call, grid, machine)
+    zeros = call.zeros
+    if not zeros or own.describes():
+        return own
+    sets = [zeros, *([tuple(each for each in zeros if each != one) for one in zeros] if len(zeros) > 1 else [])]
+    others = (replace(own, kind=replace(call.kind, zeros=each)) for each in sets)
+    return next((each for each in others if each.describes()), own)
+
+
+def _check_described(name: str, needs: Needs) -> None:
+    if needs.computed:
+        raise ValueError(f"{name} is to describe its sparse tiles, got computed addresses of {needs.computed}")
+
+
 def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
     """The kernel that fits the call's sizes and the alignment of its arrays. grid: empty if unknown. Raises ValueError for
     sizes, arrays and grid that do not match, and the errors of `machine.kernel`.
     """
-    return _Chooser(name, hints, call, grid, machine).either()
+    return _chooser(name, hints, call, grid, machine).either()
 
 
 def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
     """The call, ready to run. Raises as `choose` does."""
-    chooser = _Chooser(name, hints, call, grid, memory)
+    chooser = _chooser(name, hints, call, grid, memory)
     chosen = chooser.either()
     if chosen.product is not None:
         return replace(_bind_product(chosen.kernel, chosen.product, call, memory), decided=chosen.decided)

@@ -156,7 +156,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
     def read(passed: tuple[str, ...]) -> ModuleOp:
         kind = functools.reduce(Kind.without_one, passed, wanted.kind)
         module = wanted.source.tile_ir(dict(kind.signature), dict(kind.constexprs), dict(kind.sparse), wanted.target)
-        compile_in(module, dict.fromkeys(kind.typed_ones, 1))
+        compile_in(module, dict.fromkeys(kind.typed_ones, 1) | dict.fromkeys(kind.zeros, 0))
         return module
 
     choice = Choice(

@@ -29,6 +29,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.access import EVERY
+from louver.analysis.affine import launch_size
 from louver.analysis.integers import constant_integer, literal, steps_of, whole_steps_of, without_extension
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.condition_attributes import require_equal, require_multiple, state_whole_batch
@@ -40,7 +41,7 @@ from louver.ir.comparisons import CmpiOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import Fault, dtype_of
 from louver.ir.llvm import AssumeOp
-from louver.ir.polynomial import Polynomial
+from louver.ir.polynomial import Polynomial, programs
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import FuncOp
 
@@ -100,11 +101,11 @@ def number_tiles(module: ModuleOp) -> None:
         for store in [
             op for op in function.body.walk() if isinstance(op, tt.DescriptorStoreOp | tt.DescriptorReduceOp)
         ]:
-            axes = _axes(store)
+            axes, entry = _axes(store), _entry(store)
+            _end_batch(function, entry)
             ends = _ends(function)
             if axes is None or (not ends and all(_is_program(axis.number) and axis.wrapped is None for axis in axes)):
                 continue
-            entry = _entry(store)
             axes = _proven(function, axes, ends, store, entry)
             _state_conditions(function, axes)
             for end in ends:
@@ -141,6 +142,18 @@ def _is_count(op: tt.GetProgramIdOp | tt.GetNumProgramsOp, entry: int | None) ->
 def _ends(function: tt.FuncOp) -> list[AssumeOp]:
     """The assumptions from `unroll_programs` and `open_branches` that a program number is below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
+
+
+def _end_batch(function: tt.FuncOp, entry: int | None) -> None:
+    """Remove assumptions that the number of a matrix is below a count. The launch checks that the grid has this count of
+    matrices.
+    """
+    for end in _ends(function):
+        limit = cast(CmpiOp, end.cond.owner)
+        program, count = without_extension(limit.lhs).owner, launch_size(limit.rhs, function.argument_names)
+        if isinstance(program, tt.GetProgramIdOp) and program.axis.value.data == entry and count is not None:
+            require_equal(function, count, Polynomial.atom(programs(program.axis.value.data)))
+            Rewriter.erase_op(end)
 
 
 def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> Axes | None:
@@ -452,6 +465,8 @@ class _Numbering:
 
     def _value(self, value: SSAValue) -> Integers:
         op, counted, number = value.owner, _counted(value, self.axes), constant_integer(value)
+        if isinstance(op, tt.GetProgramIdOp | tt.GetNumProgramsOp) and op.axis.value.data not in self.grid:
+            raise unsupported("a program's number may only select the tile that it computes", op)
         if counted is not None:
             number = self.counts[self.axes.index(counted)]
         elif isinstance(op, tt.GetNumProgramsOp):

@@ -101,7 +101,8 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     names, one = describer.function.argument_names, Polynomial.number(1)
     if len(found.dimensions) != 2 or sum(each.stride == one for each in found.dimensions) != 1:
         raise unsupported("a part of a sparse tensor is read by tiles of rows and columns, one of them contiguous", op)
-    rows, elements = sorted(found.dimensions, key=lambda each: each.stride == one)
+    rows, elements = given = sorted(found.dimensions, key=lambda each: each.stride == one)
+    rows, elements = _moved_by_arguments(describer, op, found.base, rows, elements)
     if found.entry is not None and found.entry.size is not None:
         raise unsupported("a mask of parts may bound rows and columns, not the number of the part", op)
     along = Polynomial(frozenset(term for term in elements.first if _is_index_times_stride(term[0], names)))
@@ -132,11 +133,35 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
                 require_equal(describer.function, beyond, Polynomial.number(0))
                 size = None if columns or size is None else size + last * by
             made[each] = replace(own, first=own.first + index * (by // of) * of, size=size)
-    if list(made.values()) == [rows, elements]:
-        raise unsupported("no index times a stride selects a part of a matrix", op)
     for own in made.values():
         describer.descriptors.compute(own.first, op)
-    return replace(found, dimensions=tuple(made[each] for each in found.dimensions), entry=None)
+    own = dict(zip(given, (made[rows], made[elements]), strict=True))
+    return replace(found, dimensions=tuple(own[each] for each in found.dimensions), entry=None)
+
+
+def _moved_by_arguments(
+    describer: Describer, op: LoadOp, base: SSAValue, rows: Dimension, elements: Dimension
+) -> tuple[Dimension, Dimension]:
+    """Rows and elements, where arguments that a mask does not know move elements: by whole rows, which the launch checks."""
+    names, size = describer.function.argument_names, elements.size
+    if size is None:
+        return rows, elements
+    shared = [term for term in elements.first if term in size.terms]
+    moved = Polynomial(
+        frozenset(term for term in shared if launch_size(Polynomial(frozenset([term])), names) is not None)
+    )
+    if not moved:
+        return rows, elements
+    whole = moved // rows.stride
+    apart, beyond = launch_size(whole, names), launch_size(moved - whole * rows.stride, names)
+    if apart is None or beyond is None:
+        raise unsupported("the stride of parts must be an argument, a number, or a product of these", op)
+    require_equal(describer.function, beyond, Polynomial.number(0))
+    of = word_columns(tensor_of(op.result).element_type) if base in describer.across else WARP_ROWS
+    require_whole_rows(describer.function, apart, of)
+    end = None if rows.size is None else rows.size + whole
+    rows = replace(rows, first=rows.first + (whole // of) * of, size=end)
+    return rows, replace(elements, first=elements.first - moved, size=size - moved)
 
 
 def _end(describer: Describer, each: Dimension) -> Size | None:

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerType, i32, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension, Entry
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
-from louver.analysis.integers import constant_integer
+from louver.analysis.integers import constant_integer, without_extension
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.compile.rewrite.materialize import Maker, dominates, earliest
 from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.arith import ExtSIOp, TruncIOp
+from louver.ir.comparisons import CmpiOp
 from louver.ir.polynomial import Monomial, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
@@ -101,10 +102,16 @@ class Descriptors:
         return count - 1
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
-        """The number of matrices of a batch, from the grid; `EVERY` if the grid does not give it."""
+        """The number of matrices of a batch, from the grid; `EVERY` if the grid does not give it, or a branch may leave some
+        programs out.
+        """
         for atom in index.atoms:
             program = cast(SSAValue, atom).owner if isinstance(atom, SSAValue) else None
-            if isinstance(program, GetProgramIdOp) and Polynomial.atom(program.result) == index:
+            if (
+                isinstance(program, GetProgramIdOp)
+                and Polynomial.atom(program.result) == index
+                and not _is_chosen_by(program.result, op)
+            ):
                 return self.sizes.programs(program, 1, op)
         return Polynomial.number(EVERY)
 
@@ -161,6 +168,25 @@ def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
         return value
     constant = integer(op, factor)
     return insert_before(op, arith.MuliOp(value, constant))
+
+
+def _is_chosen_by(value: SSAValue, op: Operation) -> bool:
+    """Whether a branch around an operation compares a value."""
+    while (parent := op.parent_op()) is not None:
+        if isinstance(parent, scf.IfOp) and _compares(parent.cond, value):
+            return True
+        op = parent
+    return False
+
+
+def _compares(condition: SSAValue, value: SSAValue) -> bool:
+    match condition.owner:
+        case CmpiOp(operands=operands):
+            return value in map(without_extension, operands)
+        case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp() as op:
+            return any(_compares(each, value) for each in op.operands)
+        case _:
+            return False
 
 
 def _is_argument(leaf: object) -> bool:

@@ -11,7 +11,7 @@ import louver
 
 pytest.importorskip("triton")
 
-from support.triton.replaced import in_turn, limited, replaced, replaced_inside
+from support.triton.replaced import in_turn, limited, replaced, replaced_everywhere, replaced_inside
 
 M, BM, BN, BK = 17, 16, 32, 64
 
@@ -36,6 +36,16 @@ def _call(n: int, k: int, *, first: bool) -> tuple[dict[str, Any], np.ndarray[An
 def test_what_is_replaced_reaches_no_result(n: int, k: int, first: bool) -> None:
     given, expected = _call(n, k, first=first)
     louver.jit(replaced).emulate[2, 2](**given)
+    np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize(("n", "k"), [(64, 136), (56, 144), (72, 128)])
+def test_a_choice_behind_the_other_load_makes_zeros(n: int, k: int) -> None:
+    given, expected = _call(n, k, first=False)
+    del given["FIRST"]
+    kernel, grid = louver.jit(replaced_everywhere), (2, -(-n // BN))
+    assert "computed" not in str(kernel.explain[grid](**given))
+    kernel.emulate[grid](**given)
     np.testing.assert_allclose(given["y"], expected, rtol=2e-3, atol=2e-2)
 
 
