@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
+from louver.analysis.access import Remainder, remainders
 from louver.analysis.affine import Affine, launch_size, loop_of
 from louver.analysis.atoms import Iteration
 from louver.ir.arith import TruncIOp
@@ -44,7 +45,11 @@ class Ends:
         if known is not None:
             return known
         needed = len(self.needs)
-        parts = [self._term(*term, end) for term in (self._rounded(value) if end == "least" else value)]
+        rests = Polynomial.number(0)
+        if end == "greatest":
+            for rest in remainders(value):
+                value, rests = value - rest.terms, rests + rest.factor * self._greatest_of_remainder(rest)
+        parts = [rests, *(self._term(*term, end) for term in (self._rounded(value) if end == "least" else value))]
         if None in parts:
             # What was needed until the first unknown part depends on the order of terms, which are a set.
             del self.needs[needed:]
@@ -55,6 +60,12 @@ class Ends:
         """An end by a fact that leaves numbers of the launch alone: facts are at most -1."""
         beyond = (value + fact + 1 if end == "least" else value - fact - 1 for fact in self.facts)
         return next((size for each in beyond if (size := launch_size(each, self.names)) is not None), None)
+
+    def _greatest_of_remainder(self, rest: Remainder) -> Size:
+        """The divisor minus 1, or the dividend where fewer programs have one."""
+        most = Polynomial.number(rest.by - 1)
+        whole = self.of(rest.whole, "greatest") if self.of(rest.whole, "least") == Polynomial.number(0) else None
+        return most if whole is None else Extreme("min", most, whole).made(most, whole)
 
     def require(self, value: Size | None, least: int = 0) -> bool:
         """Record that a size must be at least this number. Returns False for a size that cannot be."""

@@ -218,12 +218,8 @@ def _state_reach(describer: Describer, found: Reached, stated: Reach) -> None:
 
 
 def _in_branch(op: Operation) -> bool:
-    """Whether a branch decides in which iterations of a loop an operation runs."""
-    while (parent := op.parent_op()) is not None and not isinstance(parent, scf.IfOp | scf.ForOp | scf.WhileOp):
-        op = parent
-    return (
-        isinstance(parent, scf.IfOp) and parent.parent_op() is not None and not isinstance(parent.parent_op(), FuncOp)
-    )
+    """Whether a branch decides in which programs, or in which iterations of a loop, an operation runs."""
+    return (parent := op.parent_op()) is not None and (isinstance(parent, scf.IfOp) or _in_branch(parent))
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:

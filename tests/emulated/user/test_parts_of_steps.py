@@ -46,6 +46,21 @@ def test_programs_that_take_steps_by_remainder_read_described_tiles(rng: np.rand
     np.testing.assert_array_equal(y.sum(0), x.astype(np.float64) @ w.T.astype(np.float64))
 
 
+@pytest.mark.parametrize(
+    ("k", "parts", "steps", "computed"), [(384, 3, 2, False), (256, 1, 4, False), (384, 4, 2, True)]
+)
+def test_parts_that_count_the_steps_of_all_read_described_tiles(
+    rng: np.random.Generator, k: int, parts: int, steps: int, computed: bool
+) -> None:
+    x, w = _operands(rng, k)
+    y = np.zeros((M, N), np.float32)
+    kernel, grid = louver.jit(parts_of_steps.counted_parts), (2 * parts, 2)
+    given = x, louver.compress(w, "2:4"), y, M, N, k, parts, steps
+    assert ("computed" in str(kernel.explain[grid](*given, **TILE))) == computed
+    kernel.emulate[grid](*given, **TILE)
+    np.testing.assert_array_equal(y, x.astype(np.float64) @ w.T.astype(np.float64))
+
+
 def test_a_remainder_beyond_the_rows_is_refused(rng: np.random.Generator) -> None:
     x, w = _operands(rng, 192)
     y = np.full((2, M, N), np.nan, np.float32)
