@@ -251,29 +251,20 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             if quotient is not None and factor % by == 0:
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
         own = next(((place, part) for place, part in fitting if _ends_before(found[place], part)), None)
-        if own is not None:
-            place, part = own
-            size = found[place].size
-            assert size is not None
-            found[place] = replace(found[place], size=size + part, again=False)
-            first[place] = first[place] + part
-            continue
         weights = [_weight(found[place].stride) for place, _ in fitting]
-        if fitting and weights.count(max(weights)) > 1:
+        if own is None and fitting and weights.count(max(weights)) > 1:
             raise unsupported(
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
-        place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
-        if place is None or part is None or (found[place].wrapped and _inner(monomial)):
+        place, part = own or (fitting[weights.index(max(weights))] if fitting else (None, None))
+        if place is None or part is None or (own is None and found[place].wrapped and _inner(monomial)):
             outside.append((monomial, factor))
-        elif found[place].wrapped:
-            raise unsupported(
-                "a wrapped index (%) must be the whole index of its dimension",
-                op,
-                "add first, then wrap, as in (start + range) % M",
-            )
-        else:
-            first[place] = first[place] + part
+            continue
+        first[place] = first[place] + part
+        size = found[place].size
+        if found[place].wrapped and size is not None:
+            # Rows that wrap, and are moved then, such as to the second half, end as far behind.
+            found[place] = replace(found[place], size=size + part, again=False)
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
 
 
