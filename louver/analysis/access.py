@@ -18,6 +18,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from louver.analysis.affine import Affine, BlockPointer, Elements
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
+from louver.analysis.integers import steps_of
 from louver.analysis.masks import Bound
 from louver.ir.arith import ExtSIOp
 from louver.ir.polynomial import ONE, Compound, Extreme, Monomial, Part, Polynomial, divide
@@ -451,7 +452,9 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     moved = [
         (term, by)
         for term, by in along.first
-        if _inner(term) and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
+        if _inner(term)
+        and not _ends_loop(term, by, along.first, affine)
+        and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
     ]
     if not moved:
         return found
@@ -461,6 +464,13 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     rest = replace(along, first=along.first - gone)
     dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
+
+
+def _ends_loop(term: Monomial, by: int, first: Polynomial, affine: Affine) -> bool:
+    """Whether a loop that moves a tile reads as many elements less as a move is by: those from the move on to K."""
+    loops = [atom.loop for atom in first.atoms if isinstance(atom, Iteration)]
+    steps = [found for found in map(steps_of, (loop.ub for loop in loops)) if found is not None]
+    return any((term, -by) in affine.integer(length).terms for length, _ in steps)
 
 
 def _rows_of_loops(along: Dimension, affine: Affine) -> int | None:

@@ -25,6 +25,7 @@ from louver.analysis.reach import Reached, reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
+from louver.compile.decompose.memory import require_multiples
 from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
@@ -205,14 +206,17 @@ def _require_reach(
     names = describer.function.argument_names
     found = reach(dimension, describer.affine, names, op)
     if found is not None:
-        _state_reach(describer, found, Reach(names[base], of, found.end, found.counts, found.loose or _in_branch(op)))
+        _state_reach(
+            describer, found, op, Reach(names[base], of, found.end, found.counts, found.loose or _in_branch(op))
+        )
     elif of == "columns" or within_row:
         # The next row follows in memory, so rows that end too early would not be noticed.
         raise unsupported(_RULE, op)
 
 
-def _state_reach(describer: Describer, found: Reached, stated: Reach) -> None:
+def _state_reach(describer: Describer, found: Reached, op: Operation, stated: Reach) -> None:
     require_reach(describer.function, stated)
+    require_multiples(found.whole, op)
     for size in found.needs:
         require_whole_rows(describer.function, size, 1)
 
@@ -245,7 +249,7 @@ def _require_rows_of_matrix(describer: Describer, base: SSAValue, rows: Dimensio
     names = describer.function.argument_names
     found, held = reach(rows, describer.affine, names, op), launch_size(entry.stride // rows.stride, names)
     if found is not None and held is not None and found.end != held:
-        _state_reach(describer, found, Reach(names[base], "rows", found.end, found.counts, held=held))
+        _state_reach(describer, found, op, Reach(names[base], "rows", found.end, found.counts, held=held))
 
 
 def _size(
