@@ -240,17 +240,11 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
 
 
 def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[list[Dimension], Terms]:
-    """Assign each remaining term of the offset to the dimension whose stride divides it, or to none (second result)."""
+    """Assign each remaining unit of the offset to the dimension whose stride divides it, or to none (second result)."""
     first, outside = [each.first for each in found], Terms()
-    for monomial, factor in offset:
-        if _index_atoms(monomial):
-            continue
-        fitting: list[tuple[int, Polynomial]] = []
-        for place, each in enumerate(found):
-            ((stride, by),) = each.stride.terms
-            quotient = divide(monomial, stride)
-            if quotient is not None and factor % by == 0:
-                fitting.append((place, Polynomial.of({quotient: factor // by})))
+    for unit in _units(offset):
+        parts = [(place, unit.quotient(each.stride)) for place, each in enumerate(found)]
+        fitting = [(place, part) for place, part in parts if part is not None]
         own = next(((place, part) for place, part in fitting if _ends_before(found[place], part)), None)
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if own is None and fitting and weights.count(max(weights)) > 1:
@@ -258,8 +252,12 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
         place, part = own or (fitting[weights.index(max(weights))] if fitting else (None, None))
-        if place is None or part is None or (own is None and found[place].wrapped and _inner(monomial)):
-            outside.append((monomial, factor))
+        if (
+            place is None
+            or part is None
+            or (own is None and found[place].wrapped and any(_inner(term) for term, _ in unit))
+        ):
+            outside.extend(unit)
             continue
         first[place] = first[place] + part
         size = found[place].size
@@ -267,6 +265,15 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             # Rows that wrap, and are moved then, such as to the second half, end as far behind.
             found[place] = replace(found[place], size=size + part, again=False)
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
+
+
+def _units(offset: Polynomial) -> list[Polynomial]:
+    """The terms of an offset without lanes; those of a remainder are one number: that of `program % 16 * 128`."""
+    left, units = Polynomial(frozenset(term for term in offset if not _index_atoms(term[0]))), list[Polynomial]()
+    for rest in remainders(left):
+        if rest.terms.terms <= left.terms:
+            left, units = left - rest.terms, [*units, rest.terms]
+    return [*units, *(Polynomial(frozenset([term])) for term in left)]
 
 
 def _ends_before(each: Dimension, moved: Polynomial) -> bool:
