@@ -11,6 +11,7 @@ below each other, beside each other, or both.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -70,6 +71,7 @@ def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Acces
     """The access, where rows that wrap are dropped by each store, or wrap by whole tiles, which the launch checks."""
 
     def made(each: Dimension) -> Dimension:
+        each = _to_known_size(describer, op, each)
         try:
             describer.check_rows(op, replace(found, dimensions=(each,)))
         except UnsupportedKernelError:
@@ -82,6 +84,19 @@ def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Acces
         return each
 
     return replace(found, dimensions=tuple(map(made, found.dimensions)))
+
+
+def _to_known_size(describer: Describer, op: LoadOp, each: Dimension) -> Dimension:
+    """The dimension, to the size that the launch knows where a mask has the least of several, and no store has more rows."""
+    names = describer.function.argument_names
+    if each.size is None or each.wrapped or launch_size(each.size, names) is not None:
+        return each
+    known = [size for size in describer.affine.least(each.size) if launch_size(size, names) is not None]
+    with suppress(UnsupportedKernelError):
+        if known:
+            describer.check_beyond(op, each.number, each.first - each.size)
+            return replace(each, size=known[0])
+    return each
 
 
 def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
