@@ -18,6 +18,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from louver.analysis.affine import Affine, BlockPointer, Elements
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
+from louver.analysis.integers import steps_of
 from louver.analysis.masks import Bound
 from louver.ir.arith import ExtSIOp
 from louver.ir.polynomial import ONE, Compound, Extreme, Monomial, Part, Polynomial, divide
@@ -240,17 +241,11 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
 
 
 def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[list[Dimension], Terms]:
-    """Assign each remaining term of the offset to the dimension whose stride divides it, or to none (second result)."""
+    """Assign each remaining unit of the offset to the dimension whose stride divides it, or to none (second result)."""
     first, outside = [each.first for each in found], Terms()
-    for monomial, factor in offset:
-        if _index_atoms(monomial):
-            continue
-        fitting: list[tuple[int, Polynomial]] = []
-        for place, each in enumerate(found):
-            ((stride, by),) = each.stride.terms
-            quotient = divide(monomial, stride)
-            if quotient is not None and factor % by == 0:
-                fitting.append((place, Polynomial.of({quotient: factor // by})))
+    for unit in _units(offset):
+        parts = [(place, unit.quotient(each.stride)) for place, each in enumerate(found)]
+        fitting = [(place, part) for place, part in parts if part is not None]
         own = next(((place, part) for place, part in fitting if _ends_before(found[place], part)), None)
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if own is None and fitting and weights.count(max(weights)) > 1:
@@ -258,9 +253,13 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
         place, part = own or (fitting[weights.index(max(weights))] if fitting else (None, None))
-        if place is None or part is None or (own is None and found[place].wrapped and monomial != ONE):
+        if (
+            place is None
+            or part is None
+            or (own is None and found[place].wrapped and any(term != ONE for term, _ in unit))
+        ):
             # What is added behind the wrap goes to another matrix, such as the second half of a gated weight.
-            outside.append((monomial, factor))
+            outside.extend(unit)
             continue
         size = found[place].size
         if found[place].wrapped and size is not None:
@@ -268,6 +267,15 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
             found[place] = replace(found[place], size=size + part, again=False)
         first[place] = first[place] + part
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
+
+
+def _units(offset: Polynomial) -> list[Polynomial]:
+    """The terms of an offset without lanes; those of a remainder are one number: that of `program % 16 * 128`."""
+    left, units = Polynomial(frozenset(term for term in offset if not _index_atoms(term[0]))), list[Polynomial]()
+    for rest in remainders(left):
+        if rest.terms.terms <= left.terms:
+            left, units = left - rest.terms, [*units, rest.terms]
+    return [*units, *(Polynomial(frozenset([term])) for term in left)]
 
 
 def _ends_before(each: Dimension, moved: Polynomial) -> bool:
@@ -462,7 +470,9 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     moved = [
         (term, by)
         for term, by in along.first
-        if _inner(term) and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
+        if _inner(term)
+        and not _ends_loop(term, by, along.first, affine)
+        and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
     ]
     if not moved:
         return found
@@ -473,6 +483,13 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     rest = replace(along, first=along.first - gone)
     dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
+
+
+def _ends_loop(term: Monomial, by: int, first: Polynomial, affine: Affine) -> bool:
+    """Whether a loop that moves a tile reads as many elements less as a move is by: those from the move on to K."""
+    loops = [atom.loop for atom in first.atoms if isinstance(atom, Iteration)]
+    steps = [found for found in map(steps_of, (loop.ub for loop in loops)) if found is not None]
+    return any((term, -by) in affine.integer(length).terms for length, _ in steps)
 
 
 def _rows_of_loops(along: Dimension, affine: Affine) -> int | None:

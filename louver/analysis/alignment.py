@@ -15,7 +15,7 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp, Index
 
 Needs = frozenset[tuple[SSAValue, int]]
-"""Arguments of a kernel, each with a number that must divide it."""
+"""Arguments of a kernel, and quotients of arguments, each with a number that must divide it."""
 
 NOTHING: Needs = frozenset()
 
@@ -44,6 +44,8 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
             return _all((left, right), of, assumed)
         case ExtSIOp(input=inner) | TruncIOp(input=inner):
             return _multiple_if(inner, of, assumed)
+        case arith.DivSIOp() if _is_of_arguments(entry):
+            return frozenset({(entry, of)})
         case Block() as block if isinstance(block.parent_op(), FuncOp):
             return frozenset({(entry, of)})
         case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp) and entry is block.args[0]:
@@ -53,6 +55,17 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
             return _all(sources, of, assumed | {entry})
         case _:
             return None
+
+
+def _is_of_arguments(value: SSAValue) -> bool:
+    """Whether a number is computed of arguments and constants: half of N."""
+    match value.owner:
+        case arith.DivSIOp() | arith.AddiOp() | arith.SubiOp() | arith.MuliOp() as op:
+            return all(map(_is_of_arguments, op.operands))
+        case Block() as block:
+            return isinstance(block.parent_op(), FuncOp)
+        case _:
+            return literal(value) is not None
 
 
 def _is_rest(value: SSAValue, whole: SSAValue, of: int) -> bool:

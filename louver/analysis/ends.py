@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal, TypeAlias, cast
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.ir import SSAValue
 
+from louver.analysis.access import Remainder, remainders
 from louver.analysis.affine import Affine, launch_size, loop_of
 from louver.analysis.atoms import Iteration
+from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.ir.arith import TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial, Size, programs
@@ -44,7 +47,11 @@ class Ends:
         if known is not None:
             return known
         needed = len(self.needs)
-        parts = [self._term(*term, end) for term in (self._rounded(value) if end == "least" else value)]
+        rests = Polynomial.number(0)
+        if end == "greatest":
+            for rest in remainders(value):
+                value, rests = value - rest.terms, rests + rest.factor * self._greatest_of_remainder(rest)
+        parts = [rests, *(self._term(*term, end) for term in (self._rounded(value) if end == "least" else value))]
         if None in parts:
             # What was needed until the first unknown part depends on the order of terms, which are a set.
             del self.needs[needed:]
@@ -55,6 +62,12 @@ class Ends:
         """An end by a fact that leaves numbers of the launch alone: facts are at most -1."""
         beyond = (value + fact + 1 if end == "least" else value - fact - 1 for fact in self.facts)
         return next((size for each in beyond if (size := launch_size(each, self.names)) is not None), None)
+
+    def _greatest_of_remainder(self, rest: Remainder) -> Size:
+        """The divisor minus 1, or the dividend where fewer programs have one."""
+        most = Polynomial.number(rest.by - 1)
+        whole = self.of(rest.whole, "greatest") if self.of(rest.whole, "least") == Polynomial.number(0) else None
+        return most if whole is None else Extreme("min", most, whole).made(most, whole)
 
     def require(self, value: Size | None, least: int = 0) -> bool:
         """Record that a size must be at least this number. Returns False for a size that cannot be."""
@@ -119,6 +132,10 @@ class Ends:
                 return self._extreme("max", (self.affine.integer(one), self.affine.integer(other)), end)
             case SelectOp(lhs=one, rhs=other):
                 return self._extreme(_KIND[end], (self.affine.integer(one), self.affine.integer(other)), end)
+            case scf.IfOp() as branch:
+                place = position(value, branch.results)
+                arms = [end_of(region.block).operands[place] for region in branch.regions]
+                return self._extreme(_KIND[end], (self.affine.integer(arms[0]), self.affine.integer(arms[1])), end)
             case TruncIOp(input=inner):
                 return self.of(self.affine.integer(inner), end)
             case _:
@@ -152,16 +169,15 @@ class Ends:
         """A lower bound in which no quotient times its divisor is subtracted: it is at most the dividend."""
         found = Polynomial.number(0)
         for monomial, factor in value:
-            quotient = next(
-                (each for each in _quotients(monomial) if _divides(each.by, monomial - {(each, 1)}, factor)), None
-            )
+            pairs = ((each, _beyond_divisor(each, monomial, factor, value)) for each in _quotients(monomial))
+            quotient, rest = next(((each, rest) for each, rest in pairs if rest is not None), (None, 0))
             if (
                 quotient is not None
                 and self.require(self.of(quotient.whole, "least"))
                 and self.require(self.of(quotient.by, "least"), 1)
             ):
                 ((_, by),) = quotient.by
-                found += quotient.whole * (factor // by)
+                found += quotient.whole * ((factor - rest) // by) + Polynomial.of({monomial: rest})
             else:
                 found += Polynomial.of({monomial: factor})
         return found
@@ -171,7 +187,14 @@ def _quotients(monomial: Monomial) -> Iterator[Part]:
     return (atom for atom, power in monomial if isinstance(atom, Part) and power == 1)
 
 
-def _divides(by: Polynomial, monomial: Monomial, factor: int) -> bool:
-    """Whether a divisor, which is one term, times a positive number is subtracted."""
-    terms = list(by)
-    return len(terms) == 1 and terms[0][0] == monomial and factor < 0 < terms[0][1] and factor % terms[0][1] == 0
+def _beyond_divisor(quotient: Part, monomial: Monomial, factor: int, value: Polynomial) -> int | None:
+    """What a subtracted quotient times its divisor, which is one term, leaves of a factor; None for other terms. Something is
+    left only beside the dividend: `31 * x - 247 * (x // 8)` is `31 * (x - x // 8 * 8) + x // 8`.
+    """
+    ((divisor, by), *others) = list(quotient.by)
+    if others or divisor != monomial - {(quotient, 1)} or not factor < 0 < by:
+        return None
+    rest = factor % by
+    times = (rest - factor) // by
+    beside = all(value.coefficient(each) >= times * own > 0 for each, own in quotient.whole)
+    return rest if not rest or beside else None

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.access import Dimension, remainders
 from louver.analysis.affine import Affine, launch_size
-from louver.analysis.alignment import NOTHING, multiple_if
+from louver.analysis.alignment import NOTHING, Needs, multiple_if
 from louver.analysis.atoms import Iteration
 from louver.analysis.ends import Ends
 from louver.analysis.implied import facts_at
@@ -25,12 +25,14 @@ class Reached:
     """The end of the reads along a dimension, and the counts that it depends on, see `louver.ir.conditions.Reach`.
 
     needs: sizes that must be at least 0, or else the reads may begin before the tensor.
+    whole: numbers that must be whole steps of loops, or else the reads may end later.
     loose: whether a number that is not known may end the reads earlier.
     """
 
     end: Size
     counts: tuple[Size, ...]
     needs: tuple[Size, ...]
+    whole: Needs
     loose: bool
 
 
@@ -40,7 +42,8 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str], o
     """
     end, counts = Polynomial.number(dimension.extent), set[Size]()
     ends = Ends(affine, names, facts_at(affine, op))
-    first = dimension.first
+    first, last_steps, whole = _behind_steps(dimension.first, affine, names)
+    end -= last_steps
     for rest in remainders(first):
         if not ends.require(ends.of(rest.whole, "least")):
             return None
@@ -65,7 +68,28 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str], o
         times, count = found
         end += step * times * (count - 1)
         counts.add(count)
-    return Reached(end, tuple(sorted(counts, key=str)), tuple(ends.needs), ends.loose)
+    return Reached(end, tuple(sorted(counts, key=str)), tuple(ends.needs), whole, ends.loose)
+
+
+def _behind_steps(first: Polynomial, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Polynomial, int, Needs]:
+    """The index behind the last step of loops that end at a number of elements which no launch knows, such as
+    `min(start + PART, K) - start`; the last steps; and what makes these numbers whole steps.
+    """
+    steps, needs = 0, NOTHING
+    for monomial, factor in first:
+        ((atom, power), *others) = [*monomial] or [(None, 0)]
+        found = steps_of(atom.loop.ub) if isinstance(atom, Iteration) and power == 1 and not others else None
+        if found is None or not isinstance(atom, Iteration):
+            continue
+        number, by = found
+        length = affine.integer(number)
+        whole = multiple_if(number, by) if by in POWERS and factor % by == 0 else None
+        begins = constant_integer(atom.loop.lb), constant_integer(atom.loop.step)
+        if whole is None or launch_size(length, names) is not None or begins != (0, 1):
+            continue
+        first += length * (factor // by) - Polynomial.of({monomial: factor})
+        steps, needs = steps + factor, needs | whole
+    return first, steps, needs
 
 
 def _count(atom: Hashable, step: Size, ends: Ends) -> tuple[int, Size] | None:

@@ -63,7 +63,7 @@ class Reach:
     of: whether `end` counts columns of each row, or rows.
     end: the end of the elements that are read.
     counts: numbers of programs and loop steps on which the end depends. If one is 0, nothing is read.
-    in_branch: whether the end may not be reached: a branch in a loop reads, or the loop may end earlier by a number that no launch
+    in_branch: whether the end may not be reached: a branch reads, or a loop may end earlier by a number that no launch
         knows.
     held: the rows of a matrix of a batch, whose next rows are the next matrix's; None for those of the tensor.
     """

@@ -79,7 +79,8 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
     if columns != s.size and (columns > s.size or columns % group):
         raise ViewError(
             f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}",
-            described=_is_moved(view.columns, s.size, numbers),
+            # Sparse along the last axis but one, the rows of all matrices follow one another in the dense tensor.
+            described=(across and columns <= prod(s.shape[:-2]) * s.size) or _is_moved(view.columns, s.size, numbers),
         )
     if not many and s.rows > s.shape[-2] and s.shape[-2] % WARP_ROWS:
         raise ViewError(

@@ -11,6 +11,7 @@ below each other, beside each other, or both.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -25,6 +26,7 @@ from louver.analysis.reach import Reached, reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
+from louver.compile.decompose.memory import require_multiples
 from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
@@ -69,6 +71,7 @@ def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Acces
     """The access, where rows that wrap are dropped by each store, or wrap by whole tiles, which the launch checks."""
 
     def made(each: Dimension) -> Dimension:
+        each = _to_known_size(describer, op, each)
         try:
             describer.check_rows(op, replace(found, dimensions=(each,)))
         except UnsupportedKernelError:
@@ -81,6 +84,19 @@ def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Acces
         return each
 
     return replace(found, dimensions=tuple(map(made, found.dimensions)))
+
+
+def _to_known_size(describer: Describer, op: LoadOp, each: Dimension) -> Dimension:
+    """The dimension, to the size that the launch knows where a mask has the least of several, and no store has more rows."""
+    names = describer.function.argument_names
+    if each.size is None or each.wrapped or launch_size(each.size, names) is not None:
+        return each
+    known = [size for size in describer.affine.least(each.size) if launch_size(size, names) is not None]
+    with suppress(UnsupportedKernelError):
+        if known:
+            describer.check_beyond(op, each.number, each.first - each.size)
+            return replace(each, size=known[0])
+    return each
 
 
 def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
@@ -230,25 +246,24 @@ def _require_reach(
     names = describer.function.argument_names
     found = reach(dimension, describer.affine, names, op)
     if found is not None:
-        _state_reach(describer, found, Reach(names[base], of, found.end, found.counts, found.loose or _in_branch(op)))
+        _state_reach(
+            describer, found, op, Reach(names[base], of, found.end, found.counts, found.loose or _in_branch(op))
+        )
     elif of == "columns" or within_row:
         # The next row follows in memory, so rows that end too early would not be noticed.
         raise unsupported(_RULE, op)
 
 
-def _state_reach(describer: Describer, found: Reached, stated: Reach) -> None:
+def _state_reach(describer: Describer, found: Reached, op: Operation, stated: Reach) -> None:
     require_reach(describer.function, stated)
+    require_multiples(found.whole, op)
     for size in found.needs:
         require_whole_rows(describer.function, size, 1)
 
 
 def _in_branch(op: Operation) -> bool:
-    """Whether a branch decides in which iterations of a loop an operation runs."""
-    while (parent := op.parent_op()) is not None and not isinstance(parent, scf.IfOp | scf.ForOp | scf.WhileOp):
-        op = parent
-    return (
-        isinstance(parent, scf.IfOp) and parent.parent_op() is not None and not isinstance(parent.parent_op(), FuncOp)
-    )
+    """Whether a branch decides in which programs, or in which iterations of a loop, an operation runs."""
+    return (parent := op.parent_op()) is not None and (isinstance(parent, scf.IfOp) or _in_branch(parent))
 
 
 def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
@@ -274,7 +289,7 @@ def _require_rows_of_matrix(describer: Describer, base: SSAValue, rows: Dimensio
     names = describer.function.argument_names
     found, held = reach(rows, describer.affine, names, op), launch_size(entry.stride // rows.stride, names)
     if found is not None and held is not None and found.end != held:
-        _state_reach(describer, found, Reach(names[base], "rows", found.end, found.counts, held=held))
+        _state_reach(describer, found, op, Reach(names[base], "rows", found.end, found.counts, held=held))
 
 
 def _size(

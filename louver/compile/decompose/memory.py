@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import TensorType, i16
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from louver.analysis.affine import launch_size
 from louver.analysis.alignment import Needs, multiple_if
 from louver.analysis.integers import literal
 from louver.compile.canonical.propagate_sparsity import encoding_of
-from louver.compile.condition_attributes import require_multiple
+from louver.compile.condition_attributes import require_multiple, require_whole_rows
 from louver.compile.rewrite.numbers import Numbers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
@@ -210,14 +211,18 @@ def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers
 
 
 def require_multiples(needs: Needs, op: Operation) -> None:
-    """Make the launch check that arguments are multiples of numbers."""
+    """Make the launch check that numbers of arguments are multiples."""
     function: Operation | None = op
     while function is not None and not isinstance(function, FuncOp):
         function = function.parent_op()
     assert function is not None
     names = function.argument_names
-    for argument, of in sorted((names[argument], of) for argument, of in needs):
-        require_multiple(function, argument, of)
+    for size, of in sorted(((launch_size(number, names), of) for number, of in needs), key=str):
+        assert size is not None, "numbers of arguments"
+        if size.name is not None:
+            require_multiple(function, size.name, of)
+        else:
+            require_whole_rows(function, size, of)
 
 
 def contiguous_axes(strides: Sequence[Index], op: Operation) -> Axes:

@@ -33,6 +33,8 @@ SHOWN: dict[str, dict[str, int]] = {
     "%y = arith.extsi %K : i32 to i64\n%z = arith.muli %E, %y : i64\n%x = arith.trunci %z : i64 to i32": {"E": 64},
     "%y = arith.muli %program, %c64 : i32\n%x = arith.minsi %y, %K : i32": {"K": 64},
     "%y = arith.remsi %K, %c64 : i32\n%x = arith.subi %K, %y : i32": {},
+    "%x = arith.divsi %K, %c16 : i32": {"x": 64},
+    "%y = arith.divsi %K, %c16 : i32\n%x = arith.addi %y, %c64 : i32": {"y": 64},
     "%x = arith.select %yes, %K, %c64 : i32": {"K": 64},
     "%x = scf.for %i = %c0 to %read step %c1 iter_args(%y = %c64) -> (i32) : i32 {\n"
     "    %n = arith.addi %y, %c64 : i32\n    scf.yield %n : i32 }": {},
@@ -42,7 +44,7 @@ SHOWN: dict[str, dict[str, int]] = {
 REFUSED = [
     "%x = arith.muli %program, %c48 : i32",
     "%x = arith.addi %program, %c64 : i32",
-    "%x = arith.divsi %c64, %K : i32",
+    "%x = arith.divsi %program, %K : i32",
     "%x = arith.addi %c64, %c1 : i32",
     "%y = arith.remsi %read, %c48 : i32\n%x = arith.subi %read, %y : i32",
     "%x = scf.for %i = %c0 to %read step %c1 iter_args(%y = %c64) -> (i32) : i32 {\n"

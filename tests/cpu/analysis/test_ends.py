@@ -54,6 +54,18 @@ def loop() -> SSAValue:
         (put(arith.RemSIOp(X, N)), "0", "N - 1", ["N - 1"]),
         (put(arith.RemSIOp(M, X)), "0", "M", ["M"]),
         (put(arith.DivSIOp(X, N)), "0", "(programs x - 1)/N", ["N - 1"]),
+        (put(arith.RemSIOp(X, number(4))), "0", "min(3, programs x - 1)", []),
+        (put(arith.RemSIOp(UNKNOWN, number(4))), None, "3", []),
+        (
+            put(
+                arith.SubiOp(
+                    put(arith.MuliOp(X, number(31))), put(arith.MuliOp(put(arith.DivSIOp(X, number(8))), number(247)))
+                )
+            ),
+            "0",
+            "31*programs x - 31",
+            [],
+        ),
         (put(arith.MinSIOp(X, UNKNOWN)), None, "programs x - 1", []),
         (put(arith.MaxSIOp(X, UNKNOWN)), "0", None, []),
         (put(arith.MaxSIOp(X, N)), "max(0, N)", "max(programs x - 1, N)", []),

@@ -46,6 +46,41 @@ def test_programs_that_take_steps_by_remainder_read_described_tiles(rng: np.rand
     np.testing.assert_array_equal(y.sum(0), x.astype(np.float64) @ w.T.astype(np.float64))
 
 
+@pytest.mark.parametrize(
+    ("k", "parts", "steps", "computed"), [(384, 3, 2, False), (256, 1, 4, False), (384, 4, 2, True)]
+)
+def test_parts_that_count_the_steps_of_all_read_described_tiles(
+    rng: np.random.Generator, k: int, parts: int, steps: int, computed: bool
+) -> None:
+    x, w = _operands(rng, k)
+    y = np.zeros((M, N), np.float32)
+    kernel, grid = louver.jit(parts_of_steps.counted_parts), (2 * parts, 2)
+    given = x, louver.compress(w, "2:4"), y, M, N, k, parts, steps
+    assert ("computed" in str(kernel.explain[grid](*given, **TILE))) == computed
+    kernel.emulate[grid](*given, **TILE)
+    np.testing.assert_array_equal(y, x.astype(np.float64) @ w.T.astype(np.float64))
+
+
+@pytest.mark.parametrize(("k", "size"), [(320, 128), (384, 128), (64, 64), (192, 256)])
+def test_parts_that_end_at_k_read_described_tiles(rng: np.random.Generator, k: int, size: int) -> None:
+    """The last part may have fewer steps than the others, and the last program none."""
+    x, w = _operands(rng, k)
+    y = np.zeros((3, M, N), np.float32)
+    kernel, grid = louver.jit(parts_of_steps.parts_to_an_end), (12,)
+    given = x, louver.compress(w, "2:4"), y, M, N, k, 3, size, 12
+    assert "computed" not in str(kernel.explain[grid](*given, **TILE))
+    kernel.emulate[grid](*given, **TILE)
+    np.testing.assert_array_equal(y.sum(0), x.astype(np.float64) @ w.T.astype(np.float64))
+
+
+def test_parts_that_end_within_a_step_are_computed(rng: np.random.Generator) -> None:
+    """Parts of one and a half steps overlap, and the last one goes beyond its rows."""
+    k = 192
+    x, w = _operands(rng, k)
+    given = x, louver.compress(w, "2:4"), np.zeros((3, M, N), np.float32), M, N, k, 3, 96, 12
+    assert "computed" in str(louver.jit(parts_of_steps.parts_to_an_end).explain[(12,)](*given, **TILE))
+
+
 def test_a_remainder_beyond_the_rows_is_refused(rng: np.random.Generator) -> None:
     x, w = _operands(rng, 192)
     y = np.full((2, M, N), np.nan, np.float32)

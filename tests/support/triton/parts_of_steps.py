@@ -45,6 +45,60 @@ def steps_by_remainder(x, w, y, M, N, K, PARTS: tl.constexpr, TM: tl.constexpr, 
 
 
 @triton.jit
+def counted_parts(
+    x, w, y, M, N, K, PARTS: tl.constexpr, STEPS: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    """One number of programs: its remainder is the part, whose loop counts the steps of all parts. A part may have none."""
+    program = tl.program_id(0)
+    part, tile_n = program % PARTS, program // PARTS
+    rows = tl.program_id(1) * TM + tl.arange(0, TM)
+    columns = tile_n * TN + tl.arange(0, TN)
+    if part * STEPS * TK < K:
+        k = part * STEPS * TK + tl.arange(0, TK)
+        x_at = x + (rows % M)[:, None] * K + k[None, :]
+        w_at = w + (columns % N)[None, :] * K + k[:, None]
+        total = tl.zeros((TM, TN), tl.float32)
+        for _ in range(part * STEPS, (part + 1) * STEPS):
+            total += tl.dot(tl.load(x_at), tl.load(w_at))
+            x_at += TK
+            w_at += TK
+        inside = (rows < M)[:, None] & (columns < N)[None, :]
+        tl.atomic_add(y + rows[:, None] * N + columns[None, :], total, mask=inside)
+
+
+@triton.jit
+def parts_to_an_end(
+    x, w, y, M, N, K, PARTS: tl.constexpr, SIZE: tl.constexpr, TILES: tl.constexpr,
+    TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
+):  # fmt: skip
+    """Programs in another order, by eights; the last part ends at K. y holds the sums of the parts."""
+    program = tl.program_id(0)
+    eighth = (TILES + 7) // 8
+    longer = (TILES - 1) % 8 + 1
+    group, number = program % 8, program // 8
+    if group < longer:
+        program = group * eighth + number
+    else:
+        program = longer * eighth + (group - longer) * (eighth - 1) + number
+    part, tile = program % PARTS, program // PARTS
+    tiles_n = tl.cdiv(N, TN)
+    rows, columns = tile // tiles_n * TM + tl.arange(0, TM), tile % tiles_n * TN + tl.arange(0, TN)
+    first = part * SIZE
+    if first < K:
+        k = first + tl.arange(0, TK)
+        x_at = x + (rows % M)[:, None] * K + k[None, :]
+        w_at = w + (columns % N)[None, :] * K + k[:, None]
+        total = tl.zeros((TM, TN), tl.float32)
+        left = tl.minimum(first + SIZE, K) - first
+        for _ in range(tl.cdiv(left, TK)):
+            total += tl.dot(tl.load(x_at), tl.load(w_at))
+            x_at += TK
+            w_at += TK
+        inside = (rows < M)[:, None] & (columns < N)[None, :]
+        tl.store(y + part * M * N + rows[:, None] * N + columns[None, :], total, mask=inside)
+
+
+@triton.jit
 def loaded_steps(x, w, steps, y, M, N, K, MOST, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
     """The number of steps is loaded, and at most MOST."""
     rows = tl.program_id(0) * TM + tl.arange(0, TM)

@@ -1,0 +1,38 @@
+"""Rows of sparse tiles that end at the least of the matrix and a loaded number."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import louver
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton import ranks as kernels
+
+M, N, K, E = 70, 80, 136, 4
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_rows_to_a_loaded_rank_are_described_if_no_store_has_others(rng: np.random.Generator, whole: bool) -> None:
+    """Beyond its rank an adapter's rows are infinite: they are read, and no store has them; else addresses are computed."""
+    x = rng.integers(-3, 4, (M, K)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (E, N, K)).astype(np.float16), "2:4")
+    ranks, chosen = np.array([7, 0, 40, 500], np.int32), np.array([3, 0, 1], np.int32)
+    rows = np.minimum(2 * ranks, N)
+    y = np.full((M, N), np.nan, np.float32)
+    expected = np.zeros((M, N)) if whole else y.astype(np.float64)
+    for at, adapter in enumerate(chosen):
+        own, end = slice(32 * at, 32 * at + 32), rows[adapter]
+        expected[own, :end] = x[own].astype(np.float64) @ w[adapter, :end].T.astype(np.float64)
+    beyond = np.arange(N)[None, :, None] >= rows[:, None, None]
+    w = np.where(beyond & (w != 0), np.float16(np.inf), w)
+    kernel, tile = louver.jit(kernels.adapters), {"TM": 32, "TN": 64, "TK": 64}
+    given = x, louver.compress(w, "2:4"), y, chosen, ranks, M, N, K, whole
+    assert ("computed" in str(kernel.explain[2, 3](*given, **tile))) == whole
+    kernel.emulate[2, 3](*given, **tile)
+    np.testing.assert_array_equal(y, expected)

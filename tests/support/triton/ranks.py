@@ -1,0 +1,30 @@
+"""Kernels that read as many rows of a matrix as a loaded number says, which is bounded by the matrix."""
+
+# pyright: basic
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def adapters(
+    x, w, y, chosen, ranks, M, N: tl.constexpr, K: tl.constexpr, WHOLE: tl.constexpr,
+    TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
+):  # fmt: skip
+    """Tiles of rows of x, each times the first rows of its adapter's w [N, K]. WHOLE: the other columns of y are zeros."""
+    m = tl.program_id(1) * TM + tl.arange(0, TM)
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    k = tl.arange(0, TK)
+    adapter = tl.load(chosen + tl.program_id(1))
+    rows = tl.minimum(N, tl.load(ranks + adapter) * 2)
+    x_at = x + m[:, None] * K + k[None, :]
+    w_at = w + adapter * N * K + n[None, :] * K + k[:, None]
+    total = tl.zeros((TM, TN), tl.float32)
+    for i in range(tl.cdiv(K, TK)):
+        inside = k < K - i * TK
+        a = tl.load(x_at, mask=(m < M)[:, None] & inside[None, :], other=0.0)
+        b = tl.load(w_at, mask=inside[:, None] & (n < rows)[None, :], other=0.0)
+        total += tl.dot(a, b)
+        x_at += TK
+        w_at += TK
+    stored = n < (N if WHOLE else rows)
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(m < M)[:, None] & stored[None, :])
