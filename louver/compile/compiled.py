@@ -72,6 +72,7 @@ class TileOptions:
     """Options of register tiles.
 
     warps: warps of a CTA, a power of two; None to choose them from the kernel's dots.
+    asked: warps that the user asks for, a power of two: the most where threads wait for the products of each step.
     boxes: whether bulk copies may bring tiles.
     ctas: the largest number of CTAs of a launch on an SM; None for as many as fit by their registers.
     registers: registers of a thread; None where they are not known. Rings leave shared memory for all CTAs that fit by
@@ -91,11 +92,12 @@ class TileOptions:
     gaps: bool = False
     computed: frozenset[str] | None = None
     parted: bool = False
+    asked: int | None = None
 
     def __post_init__(self) -> None:
-        warps = self.warps
-        if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
-            raise RuleError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
+        for warps in (self.warps, self.asked):
+            if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
+                raise RuleError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
+from louver.compile.plan.feeds.equal_elements import join_quotients, load_once
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.overlap_dots import overlap_dots
@@ -123,7 +124,8 @@ def _find_chunks(state: KernelState) -> None:
 def _choose_warps(state: KernelState) -> object:
     """choose-warps: chooses the warps of a CTA, and the shared memory that rings may take."""
     state.described = copy(state)
-    state.warps = state.options.warps or choose_warps(state.kernel, warpgroups=state.target.has("wgmma.sp"))
+    warpgroups = state.target.has("wgmma.sp")
+    state.warps = state.options.warps or choose_warps(state.kernel, state.options.asked, warpgroups=warpgroups)
     state.ring_rooms = _ring_rooms(state)
     return state.warps, state.ring_rooms
 
@@ -240,8 +242,10 @@ DESCRIBE: tuple[Pass[KernelState], ...] = (
     Pass("expand-blocks", _expand_blocks),
     Pass("eliminate-common-subexpressions", _eliminate),
     on_module(join_choices),
+    on_module(join_quotients),
     Pass("describe-boxes", _describe_boxes),
     on_module(split_addresses),
+    on_module(load_once),
     Pass("find-chunks", _find_chunks),
     on_module(join_remainders),
     CHOOSE_WARPS,

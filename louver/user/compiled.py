@@ -164,7 +164,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
         wanted.target,
         fixed=tuple(fixed),
         options=TileOptions(
-            warps=wanted.hints.warps,
+            asked=wanted.hints.warps,
             boxes=wanted.variant != "tiles",
             ctas=wanted.ctas,
             parted=wanted.variant == "parted",

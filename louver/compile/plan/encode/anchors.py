@@ -68,15 +68,16 @@ def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, TensorType)
 
 
-def choose_warps(function: tt.FuncOp, *, warpgroups: bool = True) -> int:
+def choose_warps(function: tt.FuncOp, asked: int | None = None, *, warpgroups: bool = True) -> int:
     """Warps of a CTA, a power of two: four without dots, else a number that follows from the sums of its dots.
 
+    asked: what the user asks for. A kernel whose threads wait for the products of each step may have fewer.
     warpgroups: whether the target has warpgroup products.
     """
     dots = [op for op in function.body.walk() if isinstance(op, tt.DotOp)]
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in dots)
     if not sums:
-        return DEFAULT_WARPS
+        return asked or DEFAULT_WARPS
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
     single = [op for op in dots if not multiplies(op, staged)]
     widened = any(
@@ -88,13 +89,24 @@ def choose_warps(function: tt.FuncOp, *, warpgroups: bool = True) -> int:
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
     held = [held_sums(op) for op in dots if op not in single]
     if not held:
-        return count
+        return asked or count
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
-    # Warps that compute an operand wait for each other once a step. Two CTAs of few warps wait less than one of many.
+    # Warps that compute an operand wait for each other once a step, and those that read the sums of a step wait for its
+    # products. Two CTAs of few warps wait less than one of many.
+    if len(dots) == 1 and _is_read_in_loop(dots[0]):
+        return min(least, asked or least)
     computes = len(dots) == 1 and any(
         is_computed(each) and element_bits(each.type) > 8 for each in (dots[0].a, dots[0].b)
     )
-    return least if computes else max(count, least)
+    return asked or (least if computes else max(count, least))
+
+
+def _is_read_in_loop(op: tt.DotOp) -> bool:
+    """Whether the loop of a dot reads its sums in each step, such as to scale them."""
+    users = [use.operation for use in op.d.uses]
+    return isinstance(op.parent_op(), scf.ForOp) and any(
+        each.parent is op.parent and not isinstance(each, scf.YieldOp) for each in users
+    )
 
 
 def product_encoding(
