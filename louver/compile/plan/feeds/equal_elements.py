@@ -1,4 +1,4 @@
-"""join-quotients and load-once: what all elements of a tile have in common is computed and loaded once.
+"""What all elements of a tile have in common is computed once, and loaded once.
 
 The scales of blocks of a weight are such a tile: `tl.load(scales + columns // 128 * stride)` loads one number for all columns
 of a tile that lies in one block. Both passes take valid tile IR without sparse types, descriptors and block pointers, before
@@ -32,7 +32,7 @@ from louver.ir.tile.types import as_tensor, element_of, first_of, is_splat, tens
 
 
 def join_quotients(module: ModuleOp) -> None:
-    """Compute a quotient of a tile's indices once, where the tile lies in one group of the divisor's size.
+    """join-quotients: computes a quotient of a tile's indices once, if the tile lies in one group of the divisor's size.
 
     Rows that wrap are taken as if they did not, where no result of theirs is stored.
     """
@@ -103,7 +103,7 @@ def _addressed(value: SSAValue) -> set[LoadOp] | None:
 
 
 def load_once(module: ModuleOp) -> None:
-    """Load the element once that all elements of a load have in common."""
+    """load-once: loads the element once that all elements of a load have in common."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         changed = False
         for op in [op for op in function.body.walk() if isinstance(op, LoadOp) and as_tensor(op.result.type)]:
