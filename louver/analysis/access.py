@@ -467,15 +467,21 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     pitch = min((each.stride.constant or 0 for each in others), default=0)
     rests = {term: rest.factor for rest in remainders(along.first) for term in rest.terms}
     whole = _rows_of_loops(along, affine) if across else None
+    jumps = _jumps(along.first)
+    terms = [*(along.first - Polynomial(frozenset(jumps)))]
     moved = [
         (term, by)
-        for term, by in along.first
+        for term, by in terms
         if _inner(term)
         and not _ends_loop(term, by, along.first, affine)
         and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
     ]
     if not moved:
         return found
+    # What a loop moves as far, in numbers, goes to the next matrices.
+    numbers = [(term, by) for term, by in (*terms, *jumps) if term and not any(_is_argument(atom) for atom, _ in term)]
+    far = {by for _, by in set(numbers).intersection(moved)}
+    moved += [each for each in numbers if each[1] in far and each not in moved]
     gone = _with_fellows(moved, along.first)
     selected = Polynomial.number(0) if found.entry is None else found.entry.index * found.entry.stride
     pitches = [each.stride for each in found.dimensions]
@@ -483,6 +489,19 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     rest = replace(along, first=along.first - gone)
     dimensions = tuple(rest if each is along else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
+
+
+def _jumps(first: Polynomial) -> list[tuple[Monomial, int]]:
+    """What quotients move by, beside remainders of the same numbers: 32 * (i % 4) + 16384 * (i // 4) is 32 * i + 16256 * (i // 4)."""
+    found: list[tuple[Monomial, int]] = []
+    for monomial, times in first:
+        ((atom, power), *others) = [*monomial] or [(None, 0)]
+        by = atom.by.constant if isinstance(atom, Part) and power == 1 and not others else None
+        if not isinstance(atom, Part) or by is None or times < 0:
+            continue
+        steps = {divmod(first.coefficient(each), own) for each, own in atom.whole}
+        found += [(monomial, times + step * by) for step, rest in steps if len(steps) == 1 and step > 0 == rest]
+    return found
 
 
 def _ends_loop(term: Monomial, by: int, first: Polynomial, affine: Affine) -> bool:

@@ -85,7 +85,7 @@ class Conditions:
     multiples: arguments, each with a number that must divide it. The kernel stores whole tiles without a mask, or
     sparse tiles begin where metadata can be read.
     whole_rows: sizes of 0 or more, each with the rows (or columns) of a tile, which must divide it. Rows that wrap at it (`%`), or
-    parts of a matrix that are so far apart, are then whole tiles; else the kernel that computes addresses is right.
+    parts of a matrix that are so far apart or begin there, are then whole tiles; else the kernel that computes addresses is right.
     steps: sizes, each with the step of a loop. It is at most one step, or whole steps: the kernel masks the lanes of a tile once,
     for all steps.
     positive: arguments that must be above 0. They are sizes and addresses of arrays that the kernel compares with 0 in

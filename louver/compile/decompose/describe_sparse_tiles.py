@@ -71,7 +71,7 @@ def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Acces
     """The access, where rows that wrap are dropped by each store, or wrap by whole tiles, which the launch checks."""
 
     def made(each: Dimension) -> Dimension:
-        each = _to_known_size(describer, op, each)
+        each = _to_known_size(describer, op, found, each)
         try:
             describer.check_rows(op, replace(found, dimensions=(each,)))
         except UnsupportedKernelError:
@@ -86,16 +86,20 @@ def _with_rows_in_turn(describer: Describer, op: LoadOp, found: Access) -> Acces
     return replace(found, dimensions=tuple(map(made, found.dimensions)))
 
 
-def _to_known_size(describer: Describer, op: LoadOp, each: Dimension) -> Dimension:
-    """The dimension, to the size that the launch knows where a mask has the least of several, and no store has more rows."""
-    names = describer.function.argument_names
-    if each.size is None or each.wrapped or launch_size(each.size, names) is not None:
+def _to_known_size(describer: Describer, op: LoadOp, found: Access, each: Dimension) -> Dimension:
+    """The rows of a matrix of a batch, to the size that the launch knows where a mask has the least of several, and no store has
+    more rows. The launch checks that the matrix has them.
+    """
+    names, size = describer.function.argument_names, each.size
+    if size is None or each.wrapped or launch_size(size, names) is not None or each.stride.constant == 1:
         return each
-    known = [size for size in describer.affine.least(each.size) if launch_size(size, names) is not None]
+    held = None if found.entry is None else launch_size(found.entry.stride // each.stride, names)
+    known = [(one, rows) for one in describer.affine.least(size) if (rows := launch_size(one, names)) is not None]
     with suppress(UnsupportedKernelError):
-        if known:
-            describer.check_beyond(op, each.number, each.first - each.size)
-            return replace(each, size=known[0])
+        if known and held is not None:
+            describer.check_beyond(op, each.number, each.first - size)
+            require_whole_rows(describer.function, held - known[0][1], 1)
+            return replace(each, size=known[0][0])
     return each
 
 

@@ -17,12 +17,14 @@ from support.triton import ranks as kernels
 M, N, K, E = 70, 80, 136, 4
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_rows_to_a_loaded_rank_are_described_if_no_store_has_others(rng: np.random.Generator, whole: bool) -> None:
+@pytest.mark.parametrize(("whole", "most"), [(False, N), (True, N), (False, 96)])
+def test_rows_to_a_loaded_rank_are_described_if_no_store_has_others(
+    rng: np.random.Generator, whole: bool, most: int
+) -> None:
     """Beyond its rank an adapter's rows are infinite: they are read, and no store has them; else addresses are computed."""
     x = rng.integers(-3, 4, (M, K)).astype(np.float16)
     w = louver.prune(rng.integers(-3, 4, (E, N, K)).astype(np.float16), "2:4")
-    ranks, chosen = np.array([7, 0, 40, 500], np.int32), np.array([3, 0, 1], np.int32)
+    ranks, chosen = np.array([7, 0, 40, 500 if most == N else 40], np.int32), np.array([3, 0, 1], np.int32)
     rows = np.minimum(2 * ranks, N)
     y = np.full((M, N), np.nan, np.float32)
     expected = np.zeros((M, N)) if whole else y.astype(np.float64)
@@ -32,7 +34,7 @@ def test_rows_to_a_loaded_rank_are_described_if_no_store_has_others(rng: np.rand
     beyond = np.arange(N)[None, :, None] >= rows[:, None, None]
     w = np.where(beyond & (w != 0), np.float16(np.inf), w)
     kernel, tile = louver.jit(kernels.adapters), {"TM": 32, "TN": 64, "TK": 64}
-    given = x, louver.compress(w, "2:4"), y, chosen, ranks, M, N, K, whole
-    assert ("computed" in str(kernel.explain[2, 3](*given, **tile))) == whole
+    given = x, louver.compress(w, "2:4"), y, chosen, ranks, M, most, N, K, whole
+    assert ("computed" in str(kernel.explain[2, 3](*given, **tile))) == (whole or most > N)
     kernel.emulate[2, 3](*given, **tile)
     np.testing.assert_array_equal(y, expected)

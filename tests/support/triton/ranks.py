@@ -7,7 +7,7 @@ import triton.language as tl
 
 @triton.jit
 def adapters(
-    x, w, y, chosen, ranks, M, N: tl.constexpr, K: tl.constexpr, WHOLE: tl.constexpr,
+    x, w, y, chosen, ranks, M, MOST: tl.constexpr, N: tl.constexpr, K: tl.constexpr, WHOLE: tl.constexpr,
     TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
 ):  # fmt: skip
     """Tiles of rows of x, each times the first rows of its adapter's w [N, K]. WHOLE: the other columns of y are zeros."""
@@ -15,7 +15,7 @@ def adapters(
     n = tl.program_id(0) * TN + tl.arange(0, TN)
     k = tl.arange(0, TK)
     adapter = tl.load(chosen + tl.program_id(1))
-    rows = tl.minimum(N, tl.load(ranks + adapter) * 2)
+    rows = tl.minimum(MOST, tl.load(ranks + adapter) * 2)
     x_at = x + m[:, None] * K + k[None, :]
     w_at = w + adapter * N * K + n[None, :] * K + k[:, None]
     total = tl.zeros((TM, TN), tl.float32)
