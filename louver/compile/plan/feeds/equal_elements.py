@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, ModuleOp, i32
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import (
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IntegerAttr,
+    ModuleOp,
+    Signedness,
+    SignednessAttr,
+    i32,
+)
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.rewriter import Rewriter
 
@@ -29,6 +37,8 @@ from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import AddPtrOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
 from louver.ir.tile.types import as_tensor, element_of, first_of, is_splat, tensor_of
+
+SIGNLESS = SignednessAttr(Signedness.SIGNLESS)
 
 
 def join_quotients(module: ModuleOp) -> None:
@@ -105,20 +115,37 @@ def _addressed(value: SSAValue) -> set[LoadOp] | None:
 def load_once(module: ModuleOp) -> None:
     """load-once: loads the element once that all elements of a load have in common."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
-        changed = False
-        for op in [op for op in function.body.walk() if isinstance(op, LoadOp) and as_tensor(op.result.type)]:
-            common, read = _Common(op), (op.ptr, op.mask, op.other)
-            given = [None if each is None else common.of(each) for each in read]
-            if [each is None for each in read] != [each is None for each in given]:
-                continue
+        loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and as_tensor(op.result.type)]
+        found = [op for op in loads if all(each is None or _is_common(each) for each in (op.ptr, op.mask, op.other))]
+        for op in found:
+            made = _Common(op)
+            given = [None if each is None else made.of(each) for each in (op.ptr, op.mask, op.other)]
             properties = {name: each for name, each in op.properties.items() if name != "operandSegmentSizes"}
             loaded = LoadOp.build(
                 operands=[*given, None, []], properties=properties, result_types=[element_of(op.result.type)]
             )
             Rewriter.replace_op(op, SplatOp(insert_before(op, loaded), tensor_of(op.result).get_shape()))
-            changed = True
-        if changed:
+        if found:
             remove_dead(function)
+
+
+def _is_common(value: SSAValue) -> bool:
+    """Whether all elements of a tile are the same number. A scalar is."""
+    op = value.owner
+    match op:
+        case _ if as_tensor(value.type) is None:
+            return True
+        case SplatOp():
+            return True
+        case BroadcastOp() | ExpandDimsOp():
+            return _is_common(op.src)
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
+            # A scalar constant has no sign in its type.
+            return is_splat(numbers) and getattr(numbers.get_element_type(), "signedness", SIGNLESS) == SIGNLESS
+        case Operation() if is_elementwise(op) and has_no_effect(op) and len(op.results) == 1:
+            return all(map(_is_common, op.operands))
+        case _:
+            return False
 
 
 @dataclass(slots=True)
@@ -126,34 +153,28 @@ class _Common:
     """Computes the element that all elements of a tile have in common, before a load."""
 
     load: LoadOp
-    known: dict[SSAValue, SSAValue | None] = field(default_factory=dict[SSAValue, "SSAValue | None"])
+    known: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
 
-    def of(self, value: SSAValue) -> SSAValue | None:
-        """The common element of a tile, or the scalar itself; None if elements differ."""
+    def of(self, value: SSAValue) -> SSAValue:
+        """The common element of a tile, or the scalar itself."""
         if as_tensor(value.type) is None:
             return value
         if value not in self.known:
-            self.known[value] = self._of(value)
+            self.known[value] = self._of(value.owner)
         return self.known[value]
 
-    def _of(self, value: SSAValue) -> SSAValue | None:
-        op = value.owner
-        match op:
-            case SplatOp() | BroadcastOp() | ExpandDimsOp():
-                return self.of(op.src)
-            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
-                return insert_before(self.load, arith.ConstantOp(_number(numbers)))
-            case Operation() if is_elementwise(op) and has_no_effect(op) and len(op.results) == 1:
-                return self._made(op)
-            case _:
-                return None
-
-    def _made(self, op: Operation) -> SSAValue | None:
-        given = [self.of(each) for each in op.operands]
-        if None in given:
-            return None
+    def _of(self, op: Operation | Block) -> SSAValue:
+        if isinstance(op, SplatOp | BroadcastOp | ExpandDimsOp):
+            return self.of(op.src)
+        if isinstance(op, arith.ConstantOp):
+            return insert_before(self.load, arith.ConstantOp(_number(cast(DenseIntOrFPElementsAttr, op.value))))
+        assert isinstance(op, Operation)
         made = cast(type[IRDLOperation], type(op))
-        new = made.build(operands=given, properties=dict(op.properties), result_types=[element_of(op.results[0].type)])
+        new = made.build(
+            operands=list(map(self.of, op.operands)),
+            properties=dict(op.properties),
+            result_types=[element_of(op.results[0].type)],
+        )
         return insert_before(self.load, new)
 
 
