@@ -225,7 +225,7 @@ def test_tiles_of_part_of_a_word_begin_at_a_thread_s_entries(column: int, entry:
 
 TILE = f"!tt.ptr<tensor<64x32xf16, {SPARSE}>>"
 REFUSED = {
-    f"%n = arith.divsi %K, %K : i32\n%x = tt.advance %right, [%n, 0] : <tensor<64x32xf16, {SPARSE}>>": "begin at a provable multiple of 64 columns",
+    f"%n = arith.xori %K, %K : i32\n%x = tt.advance %right, [%n, 0] : <tensor<64x32xf16, {SPARSE}>>": "begin at a provable multiple of 64 columns",
     f"%x = tt.advance %right, [0, 8] : <tensor<64x32xf16, {SPARSE}>>": "begin at a provable multiple of 16 rows",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [63, 1], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "multiples of 2, not 63",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, %j], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "one stride is the constant 1",
