@@ -245,8 +245,8 @@ def test_pointers_move_to_a_matrix_of_a_batch(rng: np.random.Generator) -> None:
         at = (np.arange(3) * (32 * wrong if kernel_ is by_pointers else 4096))[:, None, None] + np.arange(32)[
             :, None
         ] * wrong
-        if kernel_ is by_pointers or at.max() + 128 > w.size:
-            with pytest.raises(ValueError, match="strides of the dense tensor|piece"):
+        if at.max() + 128 > w.size:
+            with pytest.raises(ValueError, match=BROKEN):
                 louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=wrong)
         else:
             louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=wrong)
