@@ -16,7 +16,7 @@ from louver.library.forms import as_stored
 from louver.library.rows import Rows
 from louver.runtime.arrays import overlaps, repeats
 from louver.user.arguments import Call
-from louver.user.checked_call import CheckedCall, PartError
+from louver.user.checked_call import CheckedCall, PartError, ViewError
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,8 @@ class _Product:
         for what, count, apart, size in steps:
             stride = size.value(self.checked.numbers)
             if count > 1 and stride != apart:
-                raise ValueError(
+                # Rows that overlap are no product, but register tiles may compute their addresses.
+                raise (ViewError if what == "rows" else ValueError)(
                     f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: "
                     f"{what} are {apart} elements apart, got a stride of {stride}"
                 )
