@@ -65,7 +65,9 @@ def test_there_and_back(kind: str, tmp_path: Path) -> None:
     assert louver.torch.verify(model) == {}
     model.save_pretrained(tmp_path, max_shard_size="60KB")
     loaded = type(model).from_pretrained(tmp_path)
-    # Weights at other addresses: a matrix product of the CPU may add in another order.
+    kept = model.state_dict()
+    assert all(torch.equal(each, kept[name]) for name, each in loaded.state_dict().items())
+    # Equal weights at other addresses: a matrix product of the CPU may add in another order.
     with torch.no_grad():
         torch.testing.assert_close(logits(loaded), actual, rtol=0, atol=1e-6 * float(actual.abs().max()))
     assert len(stacks(loaded)) == len(made)

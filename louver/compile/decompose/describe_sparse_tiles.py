@@ -115,8 +115,8 @@ def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
 def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     """The access as a tile of one matrix: an index times a stride moves whole rows of it, and elements in a row.
 
-    The launch checks that parts begin with whole tiles of metadata. A mask ends with a part, so it must end with the last
-    tile, and exclude nothing: along K always, along rows where there are several parts.
+    The launch checks that parts begin with whole tiles of metadata. Where parts follow one another along a dimension, a
+    mask ends with a part, so it must end with the last tile, and exclude nothing.
     """
     names, one = describer.function.argument_names, Polynomial.number(1)
     if len(found.dimensions) != 2 or sum(each.stride == one for each in found.dimensions) != 1:
@@ -147,11 +147,16 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
             size = own.size
             if each.size is not None:
                 last, masked, end = describer.descriptors.last(index, op), launch_size(each.size, names), ends[each]
-                if end is None or last is None or masked is None:
+                row = Polynomial.atom(describer.across[found.base]) if found.base in describer.across else rows.stride
+                length, most = launch_size(row, names), Ends(describer.affine, names).of(index, "greatest")
+                if end is None or last is None or masked is None or length is None or most is None:
                     raise unsupported("a mask of a part of a matrix must end with the last tile of a loop or grid", op)
-                beyond = end - masked if columns else apart * (end - masked)
-                require_equal(describer.function, beyond, Polynomial.number(0))
-                size = None if columns or size is None else size + last * by
+                require_equal(describer.function, apart * (end - masked), Polynomial.number(0))
+                if columns:
+                    # Along K, a mask that excludes more ends with the row, and no part ends behind it.
+                    require_equal(describer.function, (end - masked) * (masked - length), Polynomial.number(0))
+                    require_whole_rows(describer.function, length - masked - most * apart, 1)
+                size = None if size is None else row if columns else size + last * by
             made[each] = replace(own, first=own.first + index * (by // of) * of, size=size)
     for own in made.values():
         describer.descriptors.compute(own.first, op)

@@ -281,7 +281,7 @@ def test_parts_of_a_row_are_read_in_whole_pieces(monkeypatch: pytest.MonkeyPatch
 def test_parts_of_a_matrix_are_boxes_if_masks_exclude_nothing(
     stored: str, computed: bool, turns: str, depth: int
 ) -> None:
-    """Parts below each other have boxes for any K, because a mask ends with a row of the matrix."""
+    """Parts below or beside each other have boxes for any K where they do not move along K: a mask ends with the matrix."""
     from louver.measure.forms import Sizes, bind
     from support.triton.public.parts import FORMS
 
@@ -292,9 +292,25 @@ def test_parts_of_a_matrix_are_boxes_if_masks_exclude_nothing(
     report = kernel.emulate[call.grid](**known)
     for name, expected in call.expected().items():
         np.testing.assert_allclose(outs[name], expected, rtol=2e-2, atol=2e-2)
-    apart = computed and depth % 64 > 0
+    apart = computed and depth % 64 > 0 and stored != "[K, parts · N]"
     assert ("at computed addresses" in str(kernel.explain[call.grid](**known))) == apart
     assert report.bulk_loads or apart
+
+
+def test_parts_of_some_of_the_rows_are_computed(rng: np.random.Generator) -> None:
+    """A mask that excludes rows of the matrix is none of its end."""
+    from support.triton.public.parts import parts_in_turn
+
+    parts, m, n, k, rows = 2, 40, 96, 144, 192
+    w = louver.prune(rng.integers(-3, 4, (rows, parts * n)).astype(np.float16), "2:4", axis=-2)
+    x = rng.integers(-3, 4, (m, k)).astype(np.float16)
+    y = np.full((parts, m, n), np.nan, np.float32)
+    given = x, louver.compress(w, "2:4", axis=-2), y, m, n, k, n, parts * n, 1, parts, 32, 32, 64
+    kernel, grid = louver.jit(parts_in_turn), (2, 3)
+    assert "computed" in str(kernel.explain[grid](*given))
+    kernel.emulate[grid](*given)
+    wide = w[:k].astype(np.float64).reshape(k, parts, n).transpose(1, 0, 2)
+    np.testing.assert_array_equal(y, x.astype(np.float64) @ wide)
 
 
 @pytest.mark.parametrize("n", [96, 80])
