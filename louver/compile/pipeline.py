@@ -8,7 +8,7 @@ that change before a dot, reductions, branches and atomic sums.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,7 +57,7 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
-from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_matrices, mark_multiples
+from louver.ir.tile.multiples import has_known_addresses, mark_apart, mark_matrices, mark_multiples
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
 from louver.ptx.printer import print_module
@@ -417,7 +417,7 @@ class Choice:
     schedule: chooses the schedule of a product.
     fixed: fields of the schedule that the user has fixed. With any, register tiles are excluded.
     options: of register tiles.
-    multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
+    multiples: the power of two that register tiles take to divide an argument, by name.
     apart: arrays that do not overlap any other array, so that stores to others do not change them.
     matrices: sparse tensors of two dimensions that are sparse along the first one. Others may be batches.
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
@@ -430,7 +430,7 @@ class Choice:
     target: str = "sm_90a"
     fixed: tuple[str, ...] = ()
     options: TileOptions = field(default_factory=TileOptions)
-    multiples: tuple[str, ...] = ()
+    multiples: Mapping[str, int] = field(default_factory=dict[str, int])
     apart: tuple[str, ...] = ()
     matrices: tuple[str, ...] = ()
     refused: str | None = None
@@ -459,7 +459,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
 
     def tiles(state: KernelState) -> None:
         """The assumptions of register tiles are marked in the kernel."""
-        mark_multiples(state.kernel, dict.fromkeys(choice.multiples, MULTIPLE))
+        mark_multiples(state.kernel, choice.multiples)
         mark_apart(state.kernel, choice.apart)
         mark_matrices(state.kernel, choice.matrices)
         if choice.computed:

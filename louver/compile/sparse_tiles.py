@@ -32,6 +32,7 @@ from louver.compile.dump import NOWHERE
 from louver.compile.kernel_state import KernelState
 from louver.compile.needs import Needs
 from louver.compile.passes import COPY, First, Pass, Way, attempt, on_module
+from louver.compile.plan.feeds.equal_elements import divisors_of
 from louver.compile.read_signature import Group, argument_groups, read_parameters
 from louver.compile.signature import Part
 from louver.ir.refusal import Refusal
@@ -138,7 +139,12 @@ DESCRIBED: First[KernelState] = First(
 
 
 def _ask_tiles(state: KernelState) -> Needs:
-    state.conditions = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
+    state.conditions = replace(
+        conditions(state.kernel),
+        divisors=divisors_of(state.kernel),
+        views=state.views,
+        dense_views=state.dense_views,
+    )
     return state.ask(Needs.of(state.conditions, state.parameters))
 
 
