@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.analysis.sizes_of_one import Ones
-from louver.compile.canonical.canonicalize import CANONICAL
+from louver.compile.canonical.canonicalize import CANONICAL, LOAD_ONCE
 from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.check.check import check_protocol
@@ -38,7 +38,7 @@ from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
-from louver.compile.plan.feeds.equal_elements import join_quotients, load_once
+from louver.compile.plan.feeds.equal_elements import join_quotients
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.overlap_dots import overlap_dots
@@ -245,7 +245,7 @@ DESCRIBE: tuple[Pass[KernelState], ...] = (
     on_module(join_quotients),
     Pass("describe-boxes", _describe_boxes),
     on_module(split_addresses),
-    on_module(load_once),
+    LOAD_ONCE,
     Pass("find-chunks", _find_chunks),
     on_module(join_remainders),
     CHOOSE_WARPS,

@@ -249,16 +249,29 @@ class EpilogueReader:
         return Number(self.trace.names[value])
 
     def _scalar(self, load: tt.LoadOp) -> LoadScalar:
-        names = self.trace.names
-        if load.ptr not in names or not isinstance(load.ptr.type, tt.PointerType):
+        names, pointer = self.trace.names, load.ptr
+        while isinstance(pointer.owner, tt.AddPtrOp) and literal(pointer.owner.offset) == 0:
+            pointer = pointer.owner.ptr
+        if pointer not in names or not isinstance(pointer.type, tt.PointerType):
             raise unsupported(
                 "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument",
                 load,
                 "pass it as a float, or load it with tl.load(pointer)",
             )
-        if load.mask is not None:
+        if load.mask is not None and not self._holds(load.mask, load):
             raise unsupported("a scalar in an epilogue must be loaded without a mask", load, "leave the mask out")
-        return LoadScalar(names[load.ptr], tt.element_name(load.ptr.type.pointee))
+        return LoadScalar(names[pointer], tt.element_name(pointer.type.pointee))
+
+    def _holds(self, mask: SSAValue, user: Operation) -> bool:
+        """Whether a mask asks whether the first row or column is inside. A product has one, as a launch checks."""
+        match mask.owner:
+            case (
+                CmpiOp(name_of_predicate="slt", lhs=first, rhs=size)
+                | CmpiOp(name_of_predicate="sgt", lhs=size, rhs=first)
+            ):
+                return literal(first) == 0 and self.trace.size(size, user) in self.extents.values()
+            case _:
+                return False
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
         if as_tensor(op.cond.type) is None:
