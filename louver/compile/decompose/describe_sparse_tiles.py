@@ -19,8 +19,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.access import EVERY, Access, Dimension, Entry
+from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import BlockPointer, launch_size
+from louver.analysis.batch import Entry
 from louver.analysis.ends import Ends
 from louver.analysis.reach import Reached, reach
 from louver.compile.canonical.describe_batches import describe_moved
