@@ -28,6 +28,7 @@ from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
 from louver.compile.decompose.mask_behind_loads import mask_behind_loads
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
+from louver.compile.decompose.widen_steps import widen_steps
 from louver.compile.dump import NOWHERE
 from louver.compile.kernel_state import KernelState
 from louver.compile.needs import Needs
@@ -95,6 +96,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     PROPAGATE_SPARSITY,
     DROP_ASSUMPTIONS,
     JOIN_EQUAL_INTEGERS,
+    on_module(widen_steps),
     Pass("read-arguments", _read_arguments),
     MAKE_HOST_DESCRIPTORS,
     Pass("address-sparse-tiles", _address_sparse_tiles),
@@ -139,9 +141,10 @@ DESCRIBED: First[KernelState] = First(
 
 
 def _ask_tiles(state: KernelState) -> Needs:
+    found = conditions(state.kernel)
     state.conditions = replace(
-        conditions(state.kernel),
-        divisors=divisors_of(state.kernel),
+        found,
+        divisors=tuple(dict.fromkeys((*found.divisors, *divisors_of(state.kernel)))),
         views=state.views,
         dense_views=state.dense_views,
     )
