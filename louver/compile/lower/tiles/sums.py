@@ -11,8 +11,9 @@ from typing import Any, TypeAlias, cast
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
+from louver.analysis.runs import counts
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Sum
-from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
+from louver.compile.lower.tiles.numbers import bits_of, compute, element_bytes, is_integer
 from louver.compile.lower.tiles.state import Lowering
 from louver.ir import arith as ours
 from louver.ir.comparisons import SelectOp
@@ -152,12 +153,30 @@ def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> 
     return plus_constant(low, _once(made, ("at", base, by), make), constant, "b64", made)
 
 
+def _wrapped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    """A remainder. Neighbours that wrap together have that of the first one, plus a constant."""
+    number, by = (low.known.sum_of(each) for each in operands)
+    block = min(_of(low, number.base).multiple, low.known.facts_of(operands[1]).multiple)
+    if block == 1 or not (isinstance(op, arith.RemUIOp) or counts(op.operands[0])):
+        return None
+    kind, after = operands[0].type, number.constant % block
+    before = number.constant - after
+
+    def make() -> Reg:
+        first = plus_constant(low, number.base, before, kind, made)
+        return _with(low, compute(low, op, (first, operands[1])), Facts(block))
+
+    return plus_constant(low, _once(made, ("%", number.base, before, by), make), after, kind, made)
+
+
 _Rule: TypeAlias = Callable[[Lowering, Any, Sequence[Reg], Made], "Reg | None"]
 
 _RULES: dict[type[Operation], _Rule] = {
     arith.AddiOp: _added,
     arith.SubiOp: _added,
     arith.MuliOp: _multiplied,
+    arith.RemSIOp: _wrapped,
+    arith.RemUIOp: _wrapped,
     ours.ExtSIOp: _extended,
     AddPtrOp: _moved,
 }
