@@ -84,3 +84,18 @@ def test_indices_below_zero_do_not_wrap_together(rng: np.random.Generator) -> No
     wanted = np.full(1536, np.nan, np.float32)
     wanted[1024 + np.fmod(np.arange(512) - 1024, 1024)] = x
     np.testing.assert_array_equal(out, wanted)
+
+
+def test_neighbours_of_one_group(rng: np.random.Generator) -> None:
+    """Rows of n elements are stored with gaps of n."""
+    x, out, n = rng.standard_normal(512).astype(np.float32), np.full(2048, np.nan, np.float32), 272
+    groups = "%g = arith.divsi %i, %z : tensor<512xi32>\n  %h = arith.muli %g, %z : tensor<512xi32>\n"
+    text = WRAPPED.replace("START", "%b").replace("%w = arith.remsi %i, %z", groups + "  %w = arith.addi %i, %h")
+    kernel = compile_tiles(parse_ir(text))
+    assert "st.global.v4" in kernel.ptx
+    assert kernel.ptx.count("div.s32") == kernel.ptx.count("st.global")
+    emulate_tiles(kernel, (2,), {"out": out, "x": x, "n": n, "s": 0})
+    wanted = np.full(2048, np.nan, np.float32)
+    for index in range(1024):
+        wanted[index + index // n * n] = x[index % 512]
+    np.testing.assert_array_equal(out, wanted)
