@@ -42,4 +42,6 @@ def shares(x, w, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexp
         x_at += TK * SHARES
         w_at += TK * SHARES
     total *= 0.25
-    tl.atomic_add(y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :])
+    tl.atomic_add(
+        y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :]
+    )
