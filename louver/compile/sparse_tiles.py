@@ -54,8 +54,8 @@ def _read_parameters(state: KernelState) -> object:
 
 
 def _mask_behind_loads(state: KernelState) -> None:
-    described = marked_sparse(state.kernel).keys() - state.computed
-    mask_behind_loads(state.kernel, [each for each, name in state.kernel.argument_names.items() if name in described])
+    sparse = marked_sparse(state.kernel)
+    mask_behind_loads(state.kernel, [each for each, name in state.kernel.argument_names.items() if name in sparse])
 
 
 def _address_sparse_tiles(state: KernelState) -> None:
