@@ -1,8 +1,8 @@
 """mask-behind-loads: masks sparse tiles behind their loads where K is loaded from memory.
 
-A launch cannot compare a loaded K with the tensor, nor prove its groups whole, so `tl.load(w + …, mask=k < K)` would be read a group at a time. The load takes the
-tensor's own columns instead, which are a box, and `tl.where(k < K, tile, 0)` behind it leaves out the others, each by itself: what is
-left out adds nothing, even where it is infinite.
+A launch cannot compare a loaded K with the tensor, nor prove its groups whole, so `tl.load(w + …, mask=k < K)` would be read a
+group at a time. The load takes the tensor's own columns instead, which are a box, and `tl.where(k < K, tile, 0)` behind it
+leaves out the others, each by itself: what is left out adds nothing, even where it is infinite.
 
 The length of a row of memory is that of the tensor, so a loaded K that is greater reads zeros. Input and output are valid tile IR.
 """

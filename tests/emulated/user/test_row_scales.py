@@ -54,3 +54,15 @@ def test_halves_are_added_by_vectors(rng: np.random.Generator, element: Any) -> 
     kernel.emulate[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, num_warps=8)
     error = 2.0 ** (-9 if element == np.float16 else -6) * np.maximum(np.abs(wanted), 64)
     assert (np.abs(y.astype(np.float64) - wanted) <= error).all()
+
+
+@pytest.mark.parametrize("k", [256, 384, 64])
+def test_no_box_of_a_step_behind_the_last_one_is_read(rng: np.random.Generator, k: int) -> None:
+    """Without a mask of K, the map of x has more columns than x. With 64 columns there is no step."""
+    m, n = 80, 192
+    x, w = _operands(rng, m, n, k)
+    y = np.zeros((m, n), np.float16)
+    given = x, louver.compress(w, "2:4"), y, m, n, k
+    louver.jit(kernels.shares).emulate[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, MASKED=False)
+    wanted = 0.5 * (x.astype(np.float64) @ w.T.astype(np.float64)) * (k > 64)
+    np.testing.assert_allclose(y, wanted, rtol=2.0**-9, atol=2.0**-3)

@@ -26,21 +26,32 @@ def ratios(x, w, scales, y, M, K, stride, TM: tl.constexpr, TN: tl.constexpr, TK
 
 
 @triton.jit
-def shares(x, w, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr, SHARES: tl.constexpr):
-    """Programs add their shares of the sums of x w' to y, which holds halves."""
+def shares(
+    x, w, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr, SHARES: tl.constexpr,
+    MASKED: tl.constexpr = True,
+):  # fmt: skip
+    """Programs add their shares of the sums of x w' to y, which holds halves. Without masks, K is whole steps of all of them."""
     m = tl.program_id(0) * TM + tl.arange(0, TM)
     n = tl.program_id(1) * TN + tl.arange(0, TN)
     k = tl.program_id(2) * TK + tl.arange(0, TK)
     x_at = x + m[:, None] * K + k[None, :]
     w_at = w + n[None, :] * K + k[:, None]
     total = tl.zeros((TM, TN), tl.float32)
-    for i in range(tl.cdiv(K, TK * SHARES)):
-        inside = k < K - i * TK * SHARES
-        a = tl.load(x_at, mask=(m < M)[:, None] & inside[None, :], other=0.0)
-        b = tl.load(w_at, mask=inside[:, None] & (n < N)[None, :], other=0.0)
-        total = tl.dot(a + a, b, total)
-        x_at += TK * SHARES
-        w_at += TK * SHARES
+    if MASKED:
+        for i in range(tl.cdiv(K, TK * SHARES)):
+            inside = k < K - i * TK * SHARES
+            a = tl.load(x_at, mask=(m < M)[:, None] & inside[None, :], other=0.0)
+            b = tl.load(w_at, mask=inside[:, None] & (n < N)[None, :], other=0.0)
+            total = tl.dot(a + a, b, total)
+            x_at += TK * SHARES
+            w_at += TK * SHARES
+    else:
+        for _ in range(K // (TK * SHARES)):
+            a = tl.load(x_at, mask=(m < M)[:, None], other=0.0)
+            b = tl.load(w_at, mask=(n < N)[None, :], other=0.0)
+            total = tl.dot(a + a, b, total)
+            x_at += TK * SHARES
+            w_at += TK * SHARES
     total *= 0.25
     tl.atomic_add(
         y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :]
