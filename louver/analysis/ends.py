@@ -10,14 +10,13 @@ from typing import Literal, TypeAlias, cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import SSAValue
 
-from louver.analysis.access import Remainder, remainders
 from louver.analysis.affine import Affine, launch_size, loop_of
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of
 from louver.ir.arith import TruncIOp
 from louver.ir.comparisons import SelectOp
-from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial, Size, programs
+from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial, Remainder, Size, programs, remainders
 from louver.ir.tile import GetProgramIdOp
 
 End: TypeAlias = Literal["least", "greatest"]

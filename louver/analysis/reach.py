@@ -9,14 +9,14 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.access import Dimension, remainders
+from louver.analysis.access import Dimension
 from louver.analysis.affine import Affine, launch_size
 from louver.analysis.alignment import NOTHING, Needs, multiple_if
 from louver.analysis.atoms import Iteration
 from louver.analysis.ends import Ends
 from louver.analysis.implied import facts_at
 from louver.analysis.integers import constant_integer, steps_of
-from louver.ir.polynomial import ONE, Polynomial, Size, programs
+from louver.ir.polynomial import ONE, Polynomial, Size, programs, remainders
 from louver.ir.tile import GetProgramIdOp
 
 

@@ -222,7 +222,7 @@ class Runs:
             case _ if isinstance(op, _RESTS):
                 # A block of neighbours wraps as a whole if the divisor is a multiple of the block.
                 whole = first.step == 0 or (_stays(first, count) and last.multiple % (first.step * count) == 0)
-                if last.step or not whole or not (first.step == 0 or _counts(op.operands[0])):
+                if last.step or not whole or not (first.step == 0 or counts(op.operands[0])):
                     return None
                 return Run(first.step, multiple)
             case _ if isinstance(op, _DIVISIONS):
@@ -242,7 +242,7 @@ class Runs:
 
     def _quotient(self, op: Operation, first: Run, last: Run, dimension: int, count: int) -> Run | None:
         by, whole, added = constant_everywhere(op.operands[1]), first.multiple, op.operands[0].owner
-        if first.step and by is not None and by > 0 and _stays(first, count) and _counts(op.operands[0]):
+        if first.step and by is not None and by > 0 and _stays(first, count) and counts(op.operands[0]):
             # A whole block is between two multiples of the divisor.
             length = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
             return Run(0, 1) if length % (first.step * count) == 0 else None
@@ -291,7 +291,7 @@ def _by_element(op: Operation) -> bool:
     return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
 
 
-def _counts(value: SSAValue) -> bool:
+def counts(value: SSAValue) -> bool:
     """Whether integers are known to be at least 0: program numbers, ranges, constants, and their sums and products."""
     match value.owner:
         case tt.MakeRangeOp() | tt.GetProgramIdOp() | tt.GetNumProgramsOp():
@@ -300,10 +300,10 @@ def _counts(value: SSAValue) -> bool:
             return (constant_integer(value) or 0) >= 0
         case Block() as block:
             loop = block.parent_op()
-            return isinstance(loop, scf.ForOp) and value is block.args[0] and _counts(loop.lb)
+            return isinstance(loop, scf.ForOp) and value is block.args[0] and counts(loop.lb)
         case arith.AddiOp() | arith.MuliOp() | tt.SplatOp() | tt.BroadcastOp() | tt.ExpandDimsOp() | ExtSIOp() as op:
-            return all(map(_counts, op.operands))
+            return all(map(counts, op.operands))
         case arith.RemSIOp() | arith.DivSIOp() as op:
-            return _counts(op.lhs) and (isinstance(op, arith.RemSIOp) or _counts(op.rhs))
+            return counts(op.lhs) and (isinstance(op, arith.RemSIOp) or counts(op.rhs))
         case _:
             return False

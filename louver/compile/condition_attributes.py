@@ -17,7 +17,7 @@ from louver.isa.rule import RuleError
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 REACH_IN_BRANCH, REACH_IN_MATRIX = "louver.reach_in_branch", "louver.reach_in_matrix"
-SPLIT, STEPS = "louver.split", "louver.steps"
+SPLIT, STEPS, DIVISOR = "louver.split", "louver.steps", "louver.divisor"
 ROWS_APART, WHOLE, WHOLE_ROWS = "louver.rows_apart", "louver.whole", "louver.whole_rows"
 POSITIVE, GUARDED, WHOLE_BATCH = "louver.positive", "louver.guarded", "louver.whole_batch"
 
@@ -40,6 +40,11 @@ def require_whole_rows(function: FuncOp, size: Size, rows: int) -> None:
 def require_steps(function: FuncOp, size: Size, step: int) -> None:
     """Require that a size is at most one step, or whole steps."""
     _add(function, STEPS, _array([str(size), step]))
+
+
+def prefer_multiple(function: FuncOp, argument: str, of: int) -> None:
+    """Record that a kernel is better for calls in which an argument is a multiple of a number, if it is told so."""
+    _add(function, DIVISOR, _array([argument, of]))
 
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
@@ -106,6 +111,7 @@ def conditions(function: FuncOp) -> Conditions:
         multiples=tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
         whole_rows=tuple((_size(size), int(rows)) for size, rows in _rows(function, WHOLE_ROWS)),
         steps=tuple((_size(size), int(step)) for size, step in _rows(function, STEPS)),
+        divisors=tuple((str(name), int(of)) for name, of in _rows(function, DIVISOR)),
         positive=tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
         programs=programs.value.data if isinstance(programs, IntegerAttr) else None,
         guarded=GUARDED in function.attributes,

@@ -8,7 +8,7 @@ that change before a dot, reductions, branches and atomic sums.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.analysis.sizes_of_one import Ones
-from louver.compile.canonical.canonicalize import CANONICAL
+from louver.compile.canonical.canonicalize import CANONICAL, LOAD_ONCE
 from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.check.check import check_protocol
@@ -38,7 +38,7 @@ from louver.compile.plan.encode.exchange_plan import Means
 from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
-from louver.compile.plan.feeds.equal_elements import join_quotients, load_once
+from louver.compile.plan.feeds.equal_elements import join_quotients
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.overlap_dots import overlap_dots
@@ -57,7 +57,7 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem
 from louver.ir.product import ProductNest
 from louver.ir.refusal import Refusal
-from louver.ir.tile.multiples import MULTIPLE, has_known_addresses, mark_apart, mark_matrices, mark_multiples
+from louver.ir.tile.multiples import has_known_addresses, mark_apart, mark_matrices, mark_multiples
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
 from louver.ptx.printer import print_module
@@ -245,7 +245,7 @@ DESCRIBE: tuple[Pass[KernelState], ...] = (
     on_module(join_quotients),
     Pass("describe-boxes", _describe_boxes),
     on_module(split_addresses),
-    on_module(load_once),
+    LOAD_ONCE,
     Pass("find-chunks", _find_chunks),
     on_module(join_remainders),
     CHOOSE_WARPS,
@@ -417,7 +417,7 @@ class Choice:
     schedule: chooses the schedule of a product.
     fixed: fields of the schedule that the user has fixed. With any, register tiles are excluded.
     options: of register tiles.
-    multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
+    multiples: the power of two that register tiles take to divide an argument, by name.
     apart: arrays that do not overlap any other array, so that stores to others do not change them.
     matrices: sparse tensors of two dimensions that are sparse along the first one. Others may be batches.
     refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
@@ -430,7 +430,7 @@ class Choice:
     target: str = "sm_90a"
     fixed: tuple[str, ...] = ()
     options: TileOptions = field(default_factory=TileOptions)
-    multiples: tuple[str, ...] = ()
+    multiples: Mapping[str, int] = field(default_factory=dict[str, int])
     apart: tuple[str, ...] = ()
     matrices: tuple[str, ...] = ()
     refused: str | None = None
@@ -459,7 +459,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
 
     def tiles(state: KernelState) -> None:
         """The assumptions of register tiles are marked in the kernel."""
-        mark_multiples(state.kernel, dict.fromkeys(choice.multiples, MULTIPLE))
+        mark_multiples(state.kernel, choice.multiples)
         mark_apart(state.kernel, choice.apart)
         mark_matrices(state.kernel, choice.matrices)
         if choice.computed:

@@ -28,10 +28,12 @@ from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
 from louver.compile.decompose.mask_behind_loads import mask_behind_loads
 from louver.compile.decompose.multiply_kept import multiply_kept
 from louver.compile.decompose.sparse_views import read_views
+from louver.compile.decompose.widen_steps import widen_steps
 from louver.compile.dump import NOWHERE
 from louver.compile.kernel_state import KernelState
 from louver.compile.needs import Needs
 from louver.compile.passes import COPY, First, Pass, Way, attempt, on_module
+from louver.compile.plan.feeds.equal_elements import divisors_of
 from louver.compile.read_signature import Group, argument_groups, read_parameters
 from louver.compile.signature import Part
 from louver.ir.refusal import Refusal
@@ -52,8 +54,8 @@ def _read_parameters(state: KernelState) -> object:
 
 
 def _mask_behind_loads(state: KernelState) -> None:
-    described = marked_sparse(state.kernel).keys() - state.computed
-    mask_behind_loads(state.kernel, [each for each, name in state.kernel.argument_names.items() if name in described])
+    sparse = marked_sparse(state.kernel)
+    mask_behind_loads(state.kernel, [each for each, name in state.kernel.argument_names.items() if name in sparse])
 
 
 def _address_sparse_tiles(state: KernelState) -> None:
@@ -94,6 +96,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     PROPAGATE_SPARSITY,
     DROP_ASSUMPTIONS,
     JOIN_EQUAL_INTEGERS,
+    on_module(widen_steps),
     Pass("read-arguments", _read_arguments),
     MAKE_HOST_DESCRIPTORS,
     Pass("address-sparse-tiles", _address_sparse_tiles),
@@ -138,7 +141,13 @@ DESCRIBED: First[KernelState] = First(
 
 
 def _ask_tiles(state: KernelState) -> Needs:
-    state.conditions = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
+    found = conditions(state.kernel)
+    state.conditions = replace(
+        found,
+        divisors=tuple(dict.fromkeys((*found.divisors, *divisors_of(state.kernel)))),
+        views=state.views,
+        dense_views=state.dense_views,
+    )
     return state.ask(Needs.of(state.conditions, state.parameters))
 
 

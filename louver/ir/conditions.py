@@ -88,6 +88,8 @@ class Conditions:
     parts of a matrix that are so far apart or begin there, are then whole tiles; else the kernel that computes addresses is right.
     steps: sizes, each with the step of a loop. It is at most one step, or whole steps: the kernel masks the lanes of a tile once,
     for all steps.
+    divisors: arguments, each with a number. A kernel that knows that an argument is a multiple of it is better, so it is compiled for
+    a call in which it is: one quotient serves a tile, or two steps of K are taken at once.
     positive: arguments that must be above 0. They are sizes and addresses of arrays that the kernel compares with 0 in
     a branch.
     programs: how the user's programs number the tiles of a product, see below.
@@ -111,6 +113,7 @@ class Conditions:
     multiples: tuple[tuple[str, int], ...] = ()
     whole_rows: tuple[tuple[Size, int], ...] = ()
     steps: tuple[tuple[Size, int], ...] = ()
+    divisors: tuple[tuple[str, int], ...] = ()
     positive: tuple[str, ...] = ()
     programs: int | None = None
     guarded: bool = False

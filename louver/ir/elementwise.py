@@ -22,14 +22,21 @@ STEP_OPERATIONS: dict[str, type[Operation]] = {
 }
 """The operation of each step, without the functions of libdevice."""
 
-_STEPS: dict[type[Operation], str] = {op: name for name, op in STEP_OPERATIONS.items()}
+INTEGER_OPERATIONS: dict[str, type[Operation]] = {
+    "add": arith.AddiOp,
+    "subtract": arith.SubiOp,
+    "multiply": arith.MuliOp,
+}
+"""The operations of the steps for integers, which wrap."""
+
+_STEPS: dict[type[Operation], str] = {
+    op: name for table in (STEP_OPERATIONS, INTEGER_OPERATIONS) for name, op in table.items()
+}
 
 
 def step_of(op: Operation) -> str | None:
-    """The step of an operation on floats, or of an addition of integers; None for other operations."""
-    if isinstance(op, ExternElementwiseOp):
-        return op.symbol.data
-    return "add" if isinstance(op, arith.AddiOp) else _STEPS.get(type(op))
+    """The step of an operation on floats or integers; None for other operations."""
+    return op.symbol.data if isinstance(op, ExternElementwiseOp) else _STEPS.get(type(op))
 
 
 _CHOICES: dict[str, str] = {choice.predicate: name for name, choice in CHOICES.items()}
@@ -60,20 +67,20 @@ def choice_of(comparison: CmpfOp | CmpiOp, select: SelectOp) -> tuple[str, tuple
 
 
 def apply_step(step: str, *operands: SSAValue) -> Operation:
-    """The operation that applies a step to scalars or tensors of one type. The only step for integers is "add".
+    """The operation that applies a step to scalars or tensors of one type. `INTEGER_OPERATIONS` has those for integers.
 
     For a choice, two operations are made, and the last one is returned. An implicit builder must insert them.
     """
     if step in CHOICES:
         a, b, x, y = operands
         return SelectOp(CmpfOp(a, b, CHOICES[step].predicate).result, x, y)
-    if not _is_integer(operands[0]):
-        made = STEP_OPERATIONS.get(step)
-        return ExternElementwiseOp(step, operands) if made is None else cast(Any, made)(*operands)
-    if step != "add":
-        raise RuleError(f"integers are added only, got {step}: convert them to f32 first")
-    one, other = operands
-    return arith.AddiOp(one, other)
+    whole = _is_integer(operands[0])
+    made = (INTEGER_OPERATIONS if whole else STEP_OPERATIONS).get(step)
+    if whole and made is None:
+        raise RuleError(
+            f"integers take the steps {', '.join(INTEGER_OPERATIONS)}, got {step}: convert them to f32 first"
+        )
+    return ExternElementwiseOp(step, operands) if made is None else cast(Any, made)(*operands)
 
 
 def _is_integer(value: SSAValue) -> bool:

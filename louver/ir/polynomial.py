@@ -359,3 +359,28 @@ class _Parser:
         return ValueError(
             f"a size is made of numbers, names, + - * / min max and brackets, got {rest!r} in {self.text!r}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """The terms `factor * (whole - whole // by * by)` of a number: a program's share of K."""
+
+    factor: int
+    whole: Polynomial
+    by: int
+    terms: Polynomial
+
+
+def remainders(number: Polynomial) -> list[Remainder]:
+    """The remainders by numbers among the terms of a number."""
+    found: list[Remainder] = []
+    for monomial, times in number:
+        part = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
+        by = part.by.constant if part is not None and monomial == frozenset({(part, 1)}) else None
+        if part is None or not by or by < 1 or times > 0 or times % by:
+            continue
+        factor = -times // by
+        terms = part.whole * factor + Polynomial.of({monomial: times})
+        if terms.terms <= number.terms:
+            found.append(Remainder(factor, part.whole, by, terms))
+    return found

@@ -242,7 +242,7 @@ class LoadMatrix:
 class Apply:
     """An elementwise step or choice (`louver.isa.elementwise`) of operands of one element type, rounded to this type.
 
-    Integers are only added, and overflow wraps.
+    Integers are added, subtracted and multiplied, and overflow wraps.
     """
 
     step: str

@@ -53,7 +53,8 @@ class Kind:
 
     signature: Triton's types by argument, also of compiled-in tuple elements ("constexpr"). constexprs: values by
         argument, with `ones` that have no annotated type. sparse: patterns by argument. ones: integers that are compiled in
-        because they are 1. zeros: integers that are compiled in as 0, see `without_zeros`.
+        because they are 1. zeros: integers that are compiled in as 0, see `without_zeros`. divisors: integers of which a
+        power of two is compiled in that divides them, see `Conditions`.
         runs_if: the words of the array `FLAG` with which the kernel runs; None for a kernel that always runs.
     """
 
@@ -63,6 +64,7 @@ class Kind:
     ones: tuple[str, ...]
     runs_if: RunsIf | None = None
     zeros: tuple[str, ...] = ()
+    divisors: tuple[tuple[str, int], ...] = ()
 
     @property
     def typed_ones(self) -> tuple[str, ...]:
@@ -85,6 +87,7 @@ class Kind:
             "ones": list(self.ones),
             "runs_if": self.runs_if,
             "zeros": list(self.zeros),
+            "divisors": list(self.divisors),
         }
 
 

@@ -26,7 +26,7 @@ from louver.runtime.violations import NAN_PLACE
 from louver.user.arguments import Call, Kind
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import check_tiles
-from louver.user.checked_call import MultipleError, PartError, ViewError
+from louver.user.checked_call import DivisorError, MultipleError, PartError, ViewError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import is_decided, schedule_of
@@ -160,8 +160,14 @@ class _Chooser(Generic[K]):
         self, variant: Variant, fits: Fits, *, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[K]:
         """A kernel that the call fits. Raises the errors of `fits` and of `Machine.kernel`."""
-        found = self.machine.kernel(variant, fits, schedule, kind or self.kind)
-        fits(found.launch.needs)
+        kind = kind or self.kind
+        try:
+            found = self.machine.kernel(variant, fits, schedule, kind)
+            fits(found.launch.needs)
+        except DivisorError as known:
+            kind = kind or self.call.kind
+            divisors = {**dict(kind.divisors), known.argument: known.of}
+            return self.kernel(variant, fits, schedule=schedule, kind=replace(kind, divisors=tuple(divisors.items())))
         return found
 
     def either(self) -> Chosen[K]:

@@ -34,6 +34,14 @@ class MultipleError(ValueError):
         self.described = described
 
 
+class DivisorError(ValueError):
+    """Another kernel is better for the call: one that knows that the integer `argument` is a multiple of `of`."""
+
+    def __init__(self, argument: str, of: int) -> None:
+        super().__init__(f"{argument} is a multiple of {of}")
+        self.argument, self.of = argument, of
+
+
 class PartError(ValueError):
     """The kernel is not a product for this call, such as for a part of a sparse tensor. Register tiles may run it."""
 
@@ -83,21 +91,7 @@ class CheckedCall:
                     f"{name} reads at most {most} of {size}, got {size.value(numbers)}: let a loop or the grid "
                     f"go to {size}, or pass a part of the tensors"
                 )
-        for argument, of in conditions.multiples:
-            if int(numbers[argument]) % of:
-                raise MultipleError(
-                    f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
-                    "with whole rows and words of metadata: pad the tensors, or mask their loads",
-                    described=not any(int(numbers[argument]) % s.pattern.m for s in self.call.sparse.values()),
-                )
-        for size, rows in conditions.whole_rows:
-            found = size.value(numbers)
-            if found < 0 or found % rows:
-                raise MultipleError(
-                    f"{name} reads {rows} rows or columns of a sparse tensor at a time, which wrap (%) at {size}, or move by it, a "
-                    f"multiple of {rows}, got {found}: mask them (rows < {size}) instead",
-                    described=True,
-                )
+        self._check_multiples(conditions)
         for size, step in conditions.steps:
             found = size.value(numbers)
             if found > step and found % step:
@@ -130,6 +124,27 @@ class CheckedCall:
                     # Whole rows apart, matrices overlap, or lie in another order.
                     described=s.axis != s.ndim - 1 or not (given % row or apart % row),
                 )
+
+    def _check_multiples(self, conditions: Conditions) -> None:
+        name, numbers = self.name, self.numbers
+        for argument, of in conditions.multiples:
+            if int(numbers[argument]) % of:
+                raise MultipleError(
+                    f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
+                    "with whole rows and words of metadata: pad the tensors, or mask their loads",
+                    described=not any(int(numbers[argument]) % s.pattern.m for s in self.call.sparse.values()),
+                )
+        for size, rows in conditions.whole_rows:
+            found = size.value(numbers)
+            if found < 0 or found % rows:
+                raise MultipleError(
+                    f"{name} reads {rows} rows or columns of a sparse tensor at a time, which wrap (%) at {size}, or move by it, a "
+                    f"multiple of {rows}, got {found}: mask them (rows < {size}) instead",
+                    described=True,
+                )
+        for argument, of in conditions.divisors:
+            if int(numbers[argument]) % of == 0:
+                raise DivisorError(argument, of)
 
     def check_extent(self, argument: str, elements: int) -> None:
         """Raises ValueError if the array has fewer elements of memory from its first to its last element."""

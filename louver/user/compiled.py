@@ -141,6 +141,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
     from louver.compile.compiled import TileOptions
     from louver.compile.pipeline import Choice, Readings, compile_kernel
     from louver.compile.rewrite.compile_in import compile_in
+    from louver.ir.tile.multiples import MULTIPLE
     from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
@@ -169,7 +170,7 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
             ctas=wanted.ctas,
             parted=wanted.variant == "parted",
         ),
-        multiples=wanted.multiples,
+        multiples={**dict.fromkeys(wanted.multiples, MULTIPLE), **dict(wanted.kind.divisors)},
         apart=wanted.apart,
         matrices=wanted.matrices,
         refused=_REFUSED.get(wanted.variant, CHOSEN if wanted.hints.family else None),

@@ -13,7 +13,11 @@ from support.compiled import read_copy
 from support.golden import Golden
 from support.triton.cases import kept
 
-TILES = [each for each in passes_of(pipeline.TILES) if each.name in ("shape-loads", "fold-sums", "join-choices")]
+TILES = [
+    each
+    for each in passes_of(pipeline.TILES)
+    if each.name in ("shape-loads", "fold-sums", "join-choices", "widen-steps")
+]
 """Passes of register tiles that rewrite kernels into such forms too."""
 
 PASSES: dict[str, Pass[State]] = {each.name: each for each in (*CANONICAL, *TILES)}

@@ -22,6 +22,7 @@ from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.join_splits import join_splits
 from louver.compile.canonical.join_stores import join_stores
 from louver.compile.canonical.join_tails import join_tails
+from louver.compile.canonical.load_once import load_once
 from louver.compile.canonical.make_host_descriptors import make_host_descriptors
 from louver.compile.canonical.nest_loops import nest_loops
 from louver.compile.canonical.number_tiles import number_tiles
@@ -65,6 +66,7 @@ JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
 MAKE_HOST_DESCRIPTORS = on_module(make_host_descriptors)
 TURN_ACROSS = on_module(turn_across)
 DROP_COUNTERS = on_module(drop_counters)
+LOAD_ONCE = on_module(load_once)
 """These passes run on kernels of register tiles too."""
 
 CANONICAL: tuple[Pass[State], ...] = (
@@ -82,6 +84,7 @@ CANONICAL: tuple[Pass[State], ...] = (
     on_module(unroll_programs),
     on_module(select_branches),
     JOIN_EQUAL_INTEGERS,
+    LOAD_ONCE,
     on_module(describe_batches),
     on_module(describe_tiles),
     on_module(join_stores),

@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.access import Entry, batch_entry
 from louver.analysis.affine import Elements
+from louver.analysis.batch import Entry, batch_entry
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead

@@ -18,11 +18,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.access import Access, Dimension, Entry, access, without_moves
+from louver.analysis.access import Access, Dimension, access
 from louver.analysis.affine import Affine, BlockPointer, Elements, launch_size
 from louver.analysis.atoms import Lane, lanes
+from louver.analysis.batch import Entry
 from louver.analysis.integers import is_zero
 from louver.analysis.masks import Bound, moving, read_mask, some_bounds
+from louver.analysis.moves import without_moves
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_positive, require_rows_apart, require_steps, require_whole

@@ -2,7 +2,7 @@
 
 A kernel describes the dense tensor [K, N], whose rows of N are contiguous. The pass describes the stored tensor [N, K],
 loads the same tile of it, and transposes the tile. Input (after propagate-sparsity and make-host-descriptors) and
-output are valid tile IR. describe-sparse-tiles handles pointers.
+output are valid tile IR. describe-tiles and describe-sparse-tiles handle pointers and block pointers.
 """
 
 from __future__ import annotations
@@ -45,20 +45,15 @@ def lengths_across(function: tt.FuncOp) -> dict[SSAValue, SSAValue]:
 def turn_across(module: ModuleOp) -> None:
     """Rewrite descriptors in place.
 
-    Rejects, with the line, block pointers, and strides that a launch cannot compare with the tensor.
+    Rejects, with the line, strides that a launch cannot compare with the tensor.
     """
     for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         lengths = lengths_across(function)
         for op in list(function.body.walk()) if lengths else ():
-            if isinstance(op, tt.MakeTensorDescriptorOp | tt.MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
-                if isinstance(op, tt.MakeTensorPtrOp):
-                    raise unsupported(
-                        "a tensor that is sparse along its last axis but one cannot be read through a block pointer",
-                        op,
-                        "use tl.make_tensor_descriptor",
-                    )
-                if not _is_turned(op, lengths[base]):
-                    _turn(function, op, base, lengths[base])
+            if not isinstance(op, tt.MakeTensorDescriptorOp) or (base := _base(op.base)) not in lengths:
+                continue
+            if not _is_turned(op, lengths[base]):
+                _turn(function, op, base, lengths[base])
 
 
 def _is_turned(op: tt.MakeTensorDescriptorOp, length: SSAValue) -> bool:

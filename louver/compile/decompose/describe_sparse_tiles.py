@@ -19,8 +19,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from louver.analysis.access import EVERY, Access, Dimension, Entry
+from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import BlockPointer, launch_size
+from louver.analysis.batch import Entry
 from louver.analysis.ends import Ends
 from louver.analysis.reach import Reached, reach
 from louver.compile.canonical.describe_batches import describe_moved
@@ -209,10 +210,11 @@ def _block(describer: Describer, op: LoadOp) -> BlockPointer | None:
 def _is_block(describer: Describer, op: LoadOp) -> bool:
     """Whether a load may keep its block pointer.
 
-    The tensor must begin at its argument, and a tile must have the columns of at least one metadata word.
+    The tensor must begin at its argument and be sparse along its contiguous axis, and a tile must have the columns of at
+    least one metadata word.
     """
     block, tile = _block(describer, op), tensor_of(op.result)
-    if block is None or block.offset:
+    if block is None or block.offset or block.base in describer.across:
         return False
     return any(
         stride.constant == 1 and tile.get_shape()[each] >= word_columns(tile.element_type)
@@ -223,14 +225,18 @@ def _is_block(describer: Describer, op: LoadOp) -> bool:
 def _check_block(describer: Describer, op: LoadOp) -> None:
     """Make the launch check that a block ends inside of the tensor in the dimensions without boundaryCheck."""
     block = _block(describer, op)
-    columns = None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
-    if block is None or columns is None:
+    contiguous = (
+        None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
+    )
+    if block is None or contiguous is None:
         return
+    across = block.base in describer.across
     checked = () if op.boundary_check is None else op.boundary_check.get_values()
     for each, extent in enumerate(tensor_of(op.result).get_shape()):
         if each not in checked:
             reached = Dimension(each, extent, block.strides[each], block.first[each], None)
-            _require_reach(describer, block.base, reached, "columns" if each == columns else "rows", op)
+            of = "columns" if (each == contiguous) is not across else "rows"
+            _require_reach(describer, block.base, reached, of, op, within_row=across)
 
 
 _RULE = (

@@ -1,8 +1,8 @@
 """mask-behind-loads: masks sparse tiles behind their loads where K is loaded from memory.
 
-A launch cannot compare a loaded K with the tensor, so `tl.load(w + …, mask=k < K)` would be read a group at a time. The load takes the
-tensor's own columns instead, which are a box, and `tl.where(k < K, tile, 0)` behind it leaves out the others, each by itself: what is
-left out adds nothing, even where it is infinite.
+A launch cannot compare a loaded K with the tensor, nor prove its groups whole, so `tl.load(w + …, mask=k < K)` would be read a
+group at a time. The load takes the tensor's own columns instead, which are a box, and `tl.where(k < K, tile, 0)` behind it
+leaves out the others, each by itself: what is left out adds nothing, even where it is infinite.
 
 The length of a row of memory is that of the tensor, so a loaded K that is greater reads zeros. Input and output are valid tile IR.
 """
@@ -112,4 +112,11 @@ def _parts(mask: SSAValue) -> Iterator[SSAValue]:
 
 
 def _is_loaded(leaf: object) -> bool:
-    return isinstance(leaf, SSAValue) and isinstance(leaf.owner, tt.LoadOp)
+    """Whether a number is loaded, or is the least of one that is loaded and others."""
+    match leaf.owner if isinstance(leaf, SSAValue) else None:
+        case tt.LoadOp():
+            return True
+        case arith.MinSIOp() as least:
+            return any(map(_is_loaded, least.operands))
+        case _:
+            return False

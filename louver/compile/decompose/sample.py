@@ -18,7 +18,7 @@ from typing import Literal, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, TensorType, i32, i64
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.apart import Apart
@@ -26,7 +26,7 @@ from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import constant_integer
 from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
-from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
+from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before, with_ends
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers, like, shape_of
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
@@ -314,12 +314,7 @@ class Samples:
         for region, found in zip(branch.regions, sampled, strict=True):
             end = end_of(region.block)
             end_with(region.block, [*end.operands, self._carried(end, self.live(found), value, places)])
-        regions = [Region(), Region()]
-        for old, region in zip(branch.regions, regions, strict=True):
-            old.move_blocks(region)
-        new = scf.IfOp(branch.cond, [each.type for each in end_of(regions[0].block).operands], regions[0], regions[1])
-        new.attributes = dict(branch.attributes)
-        insert(branch, new, branch)
+        new = with_ends(branch)
         self._replace(branch, new.results[: len(branch.results)])
         return new.results[-1]
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import AnyFloat, FloatAttr, IntAttr, IntegerType, LocationAttr, StringAttr, UnitAttr, f32
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    FloatAttr,
+    IntAttr,
+    IntegerAttr,
+    IntegerType,
+    LocationAttr,
+    StringAttr,
+    UnitAttr,
+    f32,
+)
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
@@ -89,9 +99,9 @@ class _Builder:
                 return self.parameters[parameter_name(argument)]
             case Constant(value, element):
                 type_ = _computed(element)
-                if not isinstance(type_, AnyFloat):
-                    raise RuleError(f"constants of an epilogue are floating-point numbers, got {element}")
-                return arith.ConstantOp(FloatAttr(value, type_)).result
+                if isinstance(type_, IntegerType):
+                    return arith.ConstantOp(IntegerAttr(int(value), cast("IntegerType", type_))).result
+                return arith.ConstantOp(FloatAttr(value, cast(AnyFloat, type_))).result
             case LoadScalar(argument, element):
                 return ScalarOp(operands=[self._pointer(argument)], result_types=[_computed(element)]).result
             case LoadVector(argument, element, axis):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.analysis.integers import literal
@@ -30,7 +30,7 @@ from louver.ir.product import (
     Number,
 )
 from louver.ir.refusal import unsupported
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, element_of, tensor_of
 
 EXACT = 1 << 24
 """Integers below this limit are exact in f32. A larger integer does not convert to a value below the limit. So
@@ -159,6 +159,8 @@ class EpilogueReader:
         if part is not None and part.total is self.total:
             self.trace.explained.update(part.operations)
             return Accumulator(part.number)
+        if isinstance(value, BlockArgument):
+            return self._argument(value, user)
         op = self.trace.definition(value, user)
         step = step_of(op)
         if step is not None:
@@ -169,9 +171,9 @@ class EpilogueReader:
                     raise unsupported(
                         "an epilogue must round to nearest even (rtne)", op, "leave fp_downcast_rounding out"
                     )
-                return Cast(self.read(op.src, axes, op), tt.element_name(tensor_of(op.result).element_type))
+                return Cast(self.read(op.src, axes, op), tt.element_name(element_of(op.result.type)))
             case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
-                return Cast(self.read(op.input, axes, op), tt.element_name(tensor_of(op.result).element_type))
+                return Cast(self.read(op.input, axes, op), tt.element_name(element_of(op.result.type)))
             case tt.TransOp():
                 order = op.order.get_values()
                 return self.read(op.src, tuple(axes[order.index(i)] for i in range(len(order))), op)
@@ -183,13 +185,15 @@ class EpilogueReader:
             case tt.ReshapeOp() if (moved := _reshaped(op, axes)) is not None:
                 return self.read(op.src, moved, op)
             case tt.SplatOp():
-                return self._loaded(op.src, op)
+                return self.read(op.src, (), op)
+            case tt.LoadOp() if not axes:
+                return self._scalar(op)
             case SelectOp():
                 return self._choice(op, axes)
             case tt.ClampFOp():
                 return self._clamped(op, axes)
-            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
-                return _constant(numbers, op)
+            case arith.ConstantOp():
+                return _constant(op)
             case tt.DescriptorLoadOp():
                 return self._vector(op, axes) if len(axes) == 1 else self._matrix(op, axes)
             case _:
@@ -200,8 +204,8 @@ class EpilogueReader:
                 )
 
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
-        """A choice between two tiles by one condition for all elements."""
-        if tt.element_name(tensor_of(op.result).element_type) != "f32":
+        """A choice between two tiles or numbers by one condition."""
+        if tt.element_name(element_of(op.result.type)) != "f32":
             raise unsupported("a choice by one number must be between f32 tiles", op, "convert them first")
         values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
         if op.cond in self.trace.names:
@@ -229,34 +233,45 @@ class EpilogueReader:
             if value not in self.trace.names or not others or literal(others[0]) is None:
                 raise unsupported(f"an integer argument must be compared with a constant below {EXACT}", user)
             return Number(self.trace.names[value])
-        if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
-            return Constant(value.owner.value.value.data, tt.element_name(value.type))
         if str(value.type) != "f32":
             raise unsupported(
                 "a choice in an epilogue must compare f32 numbers or integers", user, "convert both sides to tl.float32"
             )
-        return self._loaded(value, user)
+        return self.read(value, (), user)
 
-    def _loaded(self, value: SSAValue, op: Operation) -> Expression:
-        names = self.trace.names
-        if isinstance(value, BlockArgument):
-            if value not in names or str(value.type) != "f32":
-                raise unsupported(
-                    "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument",
-                    op,
-                    "pass it as a float, or load it with tl.load(pointer)",
-                )
-            return Number(names[value])
-        load = self.trace.definition(value, op)
-        if not isinstance(load, tt.LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, tt.PointerType):
+    def _argument(self, value: BlockArgument, user: Operation) -> Number:
+        if value not in self.trace.names or str(value.type) != "f32":
+            raise unsupported(
+                "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument",
+                user,
+                "pass it as a float, or load it with tl.load(pointer)",
+            )
+        return Number(self.trace.names[value])
+
+    def _scalar(self, load: tt.LoadOp) -> LoadScalar:
+        names, pointer = self.trace.names, load.ptr
+        while isinstance(pointer.owner, tt.AddPtrOp) and literal(pointer.owner.offset) == 0:
+            pointer = pointer.owner.ptr
+        if pointer not in names or not isinstance(pointer.type, tt.PointerType):
             raise unsupported(
                 "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument",
                 load,
                 "pass it as a float, or load it with tl.load(pointer)",
             )
-        if load.mask is not None:
+        if load.mask is not None and not self._holds(load.mask, load):
             raise unsupported("a scalar in an epilogue must be loaded without a mask", load, "leave the mask out")
-        return LoadScalar(names[load.ptr], tt.element_name(load.ptr.type.pointee))
+        return LoadScalar(names[pointer], tt.element_name(pointer.type.pointee))
+
+    def _holds(self, mask: SSAValue, user: Operation) -> bool:
+        """Whether a mask asks whether the first row or column is inside. A product has one, as a launch checks."""
+        match mask.owner:
+            case (
+                CmpiOp(name_of_predicate="slt", lhs=first, rhs=size)
+                | CmpiOp(name_of_predicate="sgt", lhs=size, rhs=first)
+            ):
+                return literal(first) == 0 and self.trace.size(size, user) in self.extents.values()
+            case _:
+                return False
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
         if as_tensor(op.cond.type) is None:
@@ -335,16 +350,23 @@ class EpilogueReader:
         return LoadMatrix(view.argument, view.element, view.strides[0], along == ["n", "m"], batch)
 
 
-def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
-    values = set(numbers.iter_values())
+def _constant(op: arith.ConstantOp) -> Constant:
+    values: set[object]
+    match op.value:
+        case DenseIntOrFPElementsAttr() as numbers:
+            values = set(numbers.iter_values())
+        case FloatAttr() | IntegerAttr() as number:
+            values = {number.value.data}
+        case _:
+            values = set()
     if len(values) != 1:
         raise unsupported(
             "a constant in an epilogue must be one number for all elements", op, "load other constants as a vector"
         )
     (value,) = values
-    if isinstance(value, tuple):
+    if not isinstance(value, int | float):
         raise unsupported("a constant in an epilogue must be a real number", op)
-    return Constant(float(value), tt.element_name(numbers.get_element_type()))
+    return Constant(float(value), tt.element_name(element_of(op.result.type)))
 
 
 def _reshaped(op: tt.ReshapeOp, axes: Axes) -> Axes | None:

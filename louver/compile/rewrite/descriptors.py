@@ -10,9 +10,10 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerType, i32, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from louver.analysis.access import EVERY, Access, Dimension, Entry
+from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
+from louver.analysis.batch import Entry
 from louver.analysis.integers import constant_integer, without_extension
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.compile.rewrite.materialize import Maker, dominates, earliest

@@ -74,3 +74,18 @@ def begin_with(loop: scf.ForOp, given: Sequence[SSAValue]) -> scf.ForOp:
     new.attributes = dict(loop.attributes)
     insert(loop, new, loop)
     return new
+
+
+def with_ends(branch: scf.IfOp) -> scf.IfOp:
+    """Insert before `branch` a branch with its regions, which passes on what they yield now.
+
+    `branch` loses its regions. The caller replaces the uses of its results, and removes it.
+    """
+    regions = [Region(), Region()]
+    for old, region in zip(branch.regions, regions, strict=True):
+        old.move_blocks(region)
+    types = [each.type for each in end_of(regions[0].block).operands]
+    new = scf.IfOp(branch.cond, types, regions[0], regions[1])
+    new.attributes = dict(branch.attributes)
+    insert(branch, new, branch)
+    return new

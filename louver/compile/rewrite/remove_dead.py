@@ -12,7 +12,7 @@ from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
 from louver.analysis.effects import only_computes
 from louver.analysis.passages import came_from, end_of, passages
-from louver.compile.rewrite.insert import begin_with, end_with, insert
+from louver.compile.rewrite.insert import begin_with, end_with, with_ends
 from louver.ir.tile import FuncOp
 
 Passing: TypeAlias = scf.ForOp | scf.IfOp
@@ -100,12 +100,7 @@ def _keep(op: Passing, live: Collection[int]) -> None:
                 block.erase_arg(block.args[index + 1])
         new: Operation = begin_with(op, given)
     else:
-        regions = [Region(), Region()]
-        for old, region in zip(op.regions, regions, strict=True):
-            old.move_blocks(region)
-        new = scf.IfOp(op.cond, [op.results[index].type for index in live], regions[0], regions[1])
-        new.attributes = dict(op.attributes)
-        insert(op, new, op)
+        new = with_ends(op)
     for index, result in zip(live, new.results, strict=True):
         op.results[index].replace_all_uses_with(result)
     Rewriter.erase_op(op)

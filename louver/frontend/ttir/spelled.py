@@ -239,12 +239,18 @@ def _left_out(call: str) -> Callable[[Operation], Sequence[SSAValue]]:
     return rule
 
 
+def _product(op: arith.MuliOp) -> Operation:
+    """A product of conditions holds where both do."""
+    return arith.AndIOp(op.lhs, op.rhs) if element_of(op.result.type) == i1 else op
+
+
 _RULES: dict[type[Operation], Callable[[Any], Operation | Sequence[SSAValue]]] = {
     tt.PointerCastOp: _bitcast,
     CatOp: _cat,
     PreciseSqrtOp: lambda op: tt.ExternElementwiseOp("__nv_fsqrt_rn", [op.x]),
     PreciseDivFOp: lambda op: tt.ExternElementwiseOp("__nv_fdiv_rn", [op.x, op.y]),
     MulhiUIOp: _mulhi,
+    arith.MuliOp: _product,
     HistogramOp: _histogram,
     BarrierOp: lambda op: (),
     GpuBarrierOp: lambda op: (),

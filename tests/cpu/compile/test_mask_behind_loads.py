@@ -11,6 +11,7 @@ from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 
 LOADED = "%size = tt.load %sizes : !tt.ptr<i32>"
+LEAST = f"{LOADED.replace('%size ', '%loaded ')}\n    %size = arith.minsi %loaded, %K : i32"
 GIVEN = "%size = arith.addi %K, %zero : i32"
 FIRST = "%first = arith.addi %zero, %zero : i32"
 
@@ -67,9 +68,10 @@ def masked(text: str) -> tuple[str, str]:
     return before, str(module)
 
 
+@pytest.mark.parametrize("size", [LOADED, LEAST], ids=["loaded", "the least of a loaded number and an argument"])
 @pytest.mark.parametrize("other", ["", ", %nothing"])
-def test_a_loaded_k_masks_behind_the_load(other: str) -> None:
-    before, after = masked(kernel(other=other))
+def test_a_loaded_k_masks_behind_the_load(other: str, size: str) -> None:
+    before, after = masked(kernel(size, other=other))
     assert "arith.select" not in before and after.count("arith.select") == 1
     load = next(line for line in after.splitlines() if "tt.load %w_at" in line)
     assert "%both" not in load and ("%nothing" in load) == bool(other)

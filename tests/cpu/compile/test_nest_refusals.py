@@ -243,15 +243,17 @@ REFUSED = [
         "an array that an epilogue reads must be dense, with the output's sizes, got: %c_tile",
     ),
     (
-        "a number that is computed",
+        "a number that is computed of an integer argument",
         Problem(epilogue=Epilogue(alpha=True)),
         [
+            ("%alpha: f32", "%alpha: f32, %count: i32"),
             (
                 "%alpha_all = tt.splat %alpha",
-                "%twice = arith.addf %alpha, %alpha : f32\n    %alpha_all = tt.splat %twice",
-            )
+                "%part = arith.sitofp %count : i32 to f32\n    %parts = arith.mulf %alpha, %part : f32\n"
+                "    %alpha_all = tt.splat %parts",
+            ),
         ],
-        "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument, got: %twice = arith.addf",
+        "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument, got: %part = arith.sitofp",
     ),
     (
         "a number that is loaded under a mask",

@@ -91,6 +91,7 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "join-equal-integers",
         "make-host-descriptors",
         "turn-across",
+        "load-once",
     )
     for passes in (pipeline.PRODUCT, pipeline.TILES, canonicalize.CANONICAL):
         assert len(set(names(passes))) == len(passes_of(passes))

@@ -10,6 +10,7 @@ import pytest
 
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.canonical.unroll_programs import unroll_programs
+from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir
 from louver.ir.interpret import InterpretationError
@@ -37,6 +38,21 @@ def test_a_sparse_weight_on_the_right_is_a_transposed_product() -> None:
     assert found.store.transposed and found.a.k_major and found.b.k_major
     assert nest("weight_descriptors").b == found.b
     assert replace(nest("weight_blocks"), name="", arguments=()) == replace(found, name="", arguments=())
+
+
+TURNED = [
+    (r"louver.sparse.NV24 = 1 : i32", "louver.sparse.NV24 = 2 : i32"),
+    (r"\[%c1_i64, %right_5\]", "[%right_5, %c1_i64]"),
+    (r"\[%c0_i32, %column_1\] \{order = array<i32: 0, 1>\}", "[%c0_i32, %column_1] {order = array<i32: 1, 0>}"),
+]
+"""Changes to `weight_blocks` by which its weight is stored [K, N], and sparse along K."""
+
+
+def test_block_pointers_to_weights_that_are_sparse_along_their_rows_are_descriptors() -> None:
+    found = nest("weight_blocks", *TURNED)
+    assert (str(found.a.extent), str(found.a.stride), found.a.k_major) == ("N", "w.K", True)
+    assert [(name, str(apart)) for name, apart in found.conditions.rows_apart] == [("w", "stride_w")]
+    assert not compile_tiles(changed("weight_blocks", *TURNED)).signature.computed
 
 
 def test_a_pair_is_one_operand_of_two_arguments() -> None:

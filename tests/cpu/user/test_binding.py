@@ -26,6 +26,7 @@ from support.tuned_calls import arguments
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
+from support.triton.equal_elements import block_scales
 from support.triton.public.parts import part_of_a_matrix
 
 PARTS, M, N, K = 3, 48, 64, 96
@@ -101,6 +102,20 @@ def test_a_warm_start_reads_what_other_kernels_need(
         monkeypatch.setattr(module, "kernel_cache", lambda: later)
     call(known)
     assert not steps and len(gpu.launches) == 2
+
+
+def test_groups_of_whole_tiles_have_one_kernel_and_other_groups_another(
+    gpu: FakeGpu, torch: FakeTorch, steps: list[str], rng: np.random.Generator
+) -> None:
+    w = louver.compress(louver.prune(rng.standard_normal((N, K)).astype(np.float16), "2:4"), "2:4")
+    given = {"x": Tensor((M, K)), "w": w, "y": Tensor((M, N), "float32"), "x_scale": Tensor((M, 3), "float32")}
+    given |= {"w_scale": Tensor((4, 3), "float32"), "M": M, "N": N, "K": K, "group_k": 32, "TM": 16, "TN": 32, "TK": 32}
+    kernel, kernels = louver.jit(block_scales), list[int]()
+    for group in (64, 96, 160, 48, 80, 64):
+        kernel[3, 2](**given, group_n=group)
+        kernels.append(len(_loaded()))
+    assert kernels == [1, 1, 1, 2, 2, 2], "multiples of 32 and others, whatever the number"
+    assert steps.count("compile_kernel") == 3, "that for multiples is asked for first"
 
 
 def test_a_kernel_that_did_not_fit_is_compiled_for_a_call_that_fits(

@@ -208,3 +208,43 @@ def test_signatures_say_how_sparse_tensors_are_described() -> None:
     assert made.checked.views == (SparseView("a", size("K"), sizes("M"), sizes("K")),)
     launch = Launch.of(made)
     assert from_json(Launch, json.loads(json.dumps(to_json(launch)))) == launch
+
+
+PRODUCT = """tt.func public @k(%out: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %x: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %m: i32, %n: i32 {tt.divisibility = 16 : i32}) {
+  %c = tt.make_range {start = 0 : i32, end = 64 : i32} : tensor<64xi32>
+  %r = tt.make_range {start = 0 : i32, end = 16 : i32} : tensor<16xi32>
+  %ms = tt.splat %m : i32 -> tensor<16xi32>
+  %ns = tt.splat %n : i32 -> tensor<64xi32>
+  %rm = arith.cmpi slt, %r, %ms : tensor<16xi32>
+  %cn = arith.cmpi slt, %c, %ns : tensor<64xi32>
+  %r1 = tt.expand_dims %r {axis = 1 : i32} : tensor<16xi32> -> tensor<16x1xi32>
+  %c1 = tt.expand_dims %c {axis = 0 : i32} : tensor<64xi32> -> tensor<1x64xi32>
+  %rm1 = tt.expand_dims %rm {axis = 1 : i32} : tensor<16xi1> -> tensor<16x1xi1>
+  %cn1 = tt.expand_dims %cn {axis = 0 : i32} : tensor<64xi1> -> tensor<1x64xi1>
+  %rm2 = tt.broadcast %rm1 : tensor<16x1xi1> -> tensor<16x64xi1>
+  %cn2 = tt.broadcast %cn1 : tensor<1x64xi1> -> tensor<16x64xi1>
+  %mask = arith.muli %rm2, %cn2 : tensor<16x64xi1>
+  %w = arith.constant dense<64> : tensor<16x1xi32>
+  %r2 = arith.muli %r1, %w : tensor<16x1xi32>
+  %r3 = tt.broadcast %r2 : tensor<16x1xi32> -> tensor<16x64xi32>
+  %c3 = tt.broadcast %c1 : tensor<1x64xi32> -> tensor<16x64xi32>
+  %at = arith.addi %r3, %c3 : tensor<16x64xi32>
+  %px = tt.splat %x : !tt.ptr<f32> -> tensor<16x64x!tt.ptr<f32>>
+  %po = tt.splat %out : !tt.ptr<f32> -> tensor<16x64x!tt.ptr<f32>>
+  %qx = tt.addptr %px, %at : tensor<16x64x!tt.ptr<f32>>, tensor<16x64xi32>
+  %qo = tt.addptr %po, %at : tensor<16x64x!tt.ptr<f32>>, tensor<16x64xi32>
+  %v = tt.load %qx, %mask : tensor<16x64x!tt.ptr<f32>>
+  tt.store %qo, %v, %mask : tensor<16x64x!tt.ptr<f32>>
+  tt.return
+}"""
+
+
+@pytest.mark.parametrize(("m", "n"), [(16, 64), (5, 48), (16, 0), (0, 16)])
+def test_masks_that_are_products_of_conditions(rng: np.random.Generator, m: int, n: int) -> None:
+    x, out = rng.standard_normal((16, 64)).astype(np.float32), np.full((16, 64), np.nan, np.float32)
+    kernel = compile_tiles(read_ttir(PRODUCT))
+    assert "ld.global.v4" in kernel.ptx and "st.global.v4" in kernel.ptx
+    emulate_tiles(kernel, (1,), {"out": out, "x": x, "m": m, "n": n})
+    wanted = np.full((16, 64), np.nan)
+    wanted[:m, :n] = x[:m, :n]
+    np.testing.assert_array_equal(out, wanted)

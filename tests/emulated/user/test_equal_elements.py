@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +15,7 @@ import louver
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.equal_elements import shared_scales
+from support.triton.equal_elements import block_scales, shared_scales
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -57,3 +58,31 @@ def test_rows_that_are_stored_keep_their_own_scale(rng: np.random.Generator) -> 
     )
     right = w.astype(np.float64) * w_scale[np.arange(n) // 64]
     np.testing.assert_array_equal(y, x.astype(np.float64) @ right.T)
+
+
+def scaled_by_blocks(rng: np.random.Generator, group: int, tile_n: int) -> tuple[dict[str, Any], Any]:
+    """The arguments of a call whose groups of columns and of K have this size, and what it computes."""
+    m, n, k, tile_k = 40, 200, 168, 64
+    x = rng.integers(-3, 4, (m, k)).astype(ml_dtypes.float8_e4m3fn)
+    w = louver.prune(rng.integers(-3, 4, (n, k)).astype(ml_dtypes.float8_e4m3fn), "2:4")
+    of_k, of_n = np.arange(k) // tile_k, np.arange(n) // group
+    x_scale = rng.integers(1, 5, (m, of_k[-1] + 1)).astype(np.float32)
+    w_scale = rng.integers(1, 5, (of_n[-1] + 1, of_k[-1] + 1)).astype(np.float32)
+    given = {"x": x, "w": louver.compress(w, "2:4"), "y": np.full((m, n), np.nan, np.float32)}
+    given |= {"x_scale": x_scale, "w_scale": w_scale, "M": m, "N": n, "K": k, "group_n": group, "group_k": tile_k}
+    left, right = x.astype(np.float64) * x_scale[:, of_k], w.astype(np.float64) * w_scale[of_n][:, of_k]
+    return given | {"TM": 32, "TN": tile_n, "TK": tile_k}, left @ right.T
+
+
+@pytest.mark.parametrize("groups", [(128, 96, 64), (40, 192), (64, 128)])
+def test_a_group_size_that_is_an_argument(rng: np.random.Generator, groups: tuple[int, ...]) -> None:
+    """The kernel for groups of whole tiles loads one scale for a tile; other calls of it have a kernel of their own."""
+    kernel, texts = louver.jit(block_scales), list[str]()
+    for group in groups:
+        given, expected = scaled_by_blocks(rng, group, 64)
+        kernel.emulate[2, 4](**given)
+        np.testing.assert_array_equal(given["y"], expected)
+        texts.append(kernel.explain[2, 4](**given).ptx)
+        loads = re.findall(r"ld\.global\S*32 ", texts[-1])
+        assert bool(loads) == (group % 64 == 0), "other scales come by copies"
+    assert len(set(texts)) == len({group % 64 == 0 for group in groups}), "a kernel serves all multiples"

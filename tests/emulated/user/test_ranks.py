@@ -38,3 +38,23 @@ def test_rows_to_a_loaded_rank_are_described_if_no_store_has_others(
     assert ("computed" in str(kernel.explain[2, 3](*given, **tile))) == (whole or most > N)
     kernel.emulate[2, 3](*given, **tile)
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("tile", [16, 64])
+@pytest.mark.parametrize("starts", [[0, 16, 32], [3, 40, 50]], ids=["whole tiles", "any rows"])
+def test_columns_to_the_least_of_k_and_a_loaded_rank(rng: np.random.Generator, starts: list[int], tile: int) -> None:
+    """Beyond its rank a matrix is infinite. Its rows are read in whole pieces, at computed addresses too."""
+    columns, rows, length = 64, 20, 70
+    x = rng.integers(-3, 4, (rows, columns)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (length, columns)).astype(np.float16), "2:4")
+    ranks = np.array([21, 0, 7], np.int32)
+    w = np.where((np.arange(columns) >= 21) & (w != 0), np.float16(np.inf), w)
+    y = np.full((3, rows, 16), np.nan, np.float32)
+    kernel = louver.jit(kernels.low_ranks)
+    given = x, louver.compress(w, "2:4"), y, np.array(starts, np.int32), ranks, columns, columns, rows, 16
+    made = kernel.explain[3, 1](*given, TM=32, TN=16, TK=tile)
+    assert "in pieces of 4 bytes" not in str(made)
+    kernel.emulate[3, 1](*given, TM=32, TN=16, TK=tile)
+    for at, (first, own) in enumerate(zip(starts, ranks, strict=True)):
+        wanted = x[:, :own].astype(np.float64) @ w[first : first + 16, :own].T.astype(np.float64)
+        np.testing.assert_array_equal(y[at], wanted)

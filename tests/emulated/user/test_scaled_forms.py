@@ -52,6 +52,13 @@ def test_tiles(name: str, tile: tuple[int, int]) -> None:
     run(name, Sizes(rows + 8, columns, 2 * depth + 16, rows, columns, depth))
 
 
+def test_one_number_that_is_loaded_as_a_tile_is_no_obstacle() -> None:
+    """vLLM's kernel loads a scale of all rows as a tile of one element, under a mask of rows."""
+    form = forms("vllm")["scaled product, 8-bit floats"]
+    known, _ = bind(form.call(1, form.small), sparse=True)
+    assert louver.jit(form.kernel).explain(**known).family == "product"
+
+
 def test_a_dot_without_a_fast_unit_is_explained() -> None:
     """Tiles below 64 rows of the weight: nothing but other instructions multiply e4m3."""
     form = FORMS["fp8 rows"]

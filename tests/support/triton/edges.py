@@ -278,3 +278,36 @@ def moved_left(a, b, c, M, N, K, FLOORED: tl.constexpr, BM: tl.constexpr, BN: tl
         right = tl.load(b + k[:, None] * N + n[None, :], mask=(k[:, None] < K) & (n[None, :] < N), other=0.0)
         total = tl.dot(left, right, total)
     tl.store(c + m[:, None] * N + n[None, :], total, mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@triton.jit
+def turned_blocks(
+    a, b, c, M, N, K, L, FORM: tl.constexpr, NORMED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """b [K, N] is sparse along K, and read through a block pointer: moved, of another size, and with too few checks."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    start, width, depth = b, N, K
+    if FORM == "moved":
+        start = b + L
+    if FORM == "L columns":
+        width = L
+    if FORM == "L rows":
+        depth = L
+    lefts = tl.make_block_ptr(a, (M, K), (K, 1), (row, 0), (BM, BK), (1, 0))
+    rights = tl.make_block_ptr(start, (depth, width), (N, 1), (0, column), (BK, BN), (1, 0))
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(0, K, BK):
+        left = tl.load(lefts, boundary_check=(0, 1), padding_option="zero")
+        if FORM == "unchecked":
+            right = tl.load(rights)
+        elif FORM == "rows unchecked":
+            right = tl.load(rights, boundary_check=(1,), padding_option="zero")
+        else:
+            right = tl.load(rights, boundary_check=(0, 1), padding_option="zero")
+        total = tl.dot(left, right, total)
+        lefts = tl.advance(lefts, (0, BK))
+        rights = tl.advance(rights, (BK, 0))
+    if NORMED:
+        total = total / (1.0 + tl.sum(tl.abs(total), 1)[:, None])
+    out = tl.make_block_ptr(c, (M, N), (N, 1), (row, column), (BM, BN), (1, 0))
+    tl.store(out, total, boundary_check=(0, 1))

@@ -28,3 +28,26 @@ def adapters(
         w_at += TK
     stored = n < (N if WHOLE else rows)
     tl.store(y + m[:, None] * N + n[None, :], total, mask=(m < M)[:, None] & stored[None, :])
+
+
+@triton.jit
+def low_ranks(
+    x, w, y, starts, ranks, K, stride_w,
+    M: tl.constexpr, N: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr,
+):  # fmt: skip
+    """x times the first columns of some rows of w: at most K columns, and no more than a loaded rank. The rows begin at a loaded one."""
+    m, n, k = tl.arange(0, TM), tl.arange(0, TN), tl.arange(0, TK)
+    first = tl.load(starts + tl.program_id(0))
+    rank = tl.minimum(K, tl.load(ranks + tl.program_id(0)))
+    x_at = x + m[:, None] * K + k[None, :]
+    w_at = w + first * stride_w + n[None, :] * stride_w + k[:, None]
+    total = tl.zeros((TM, TN), tl.float32)
+    for i in range(tl.cdiv(rank, TK)):
+        inside = k < rank - i * TK
+        a = tl.load(x_at, mask=(m < M)[:, None] & inside[None, :], other=0.0)
+        b = tl.load(w_at, mask=inside[:, None] & (n < N)[None, :], other=0.0)
+        total += tl.dot(a, b)
+        x_at += TK
+        w_at += TK
+    y_at = y + tl.program_id(0) * M * N + m[:, None] * N + n[None, :]
+    tl.store(y_at, total, mask=(m < M)[:, None] & (n < N)[None, :])

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import Float32Type, FloatAttr
+from xdsl.dialects.builtin import Float32Type, FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.lower.products.state import Lowering
@@ -195,7 +195,7 @@ def crowded(low: Lowering) -> bool:
 
 
 def scalars(low: Lowering, op: Epilogue) -> Known:
-    """The scalars of the epilogue. Scalars in memory are loaded."""
+    """The scalars of the epilogue. Scalars in memory are loaded, and numbers made of scalars are computed."""
     loaded: Known = {}
     for each in op.body.block.ops:
         for operand in each.operands:
@@ -206,6 +206,9 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
             with low.k.at(source_location(each.location)):
                 address = Address(low.register(each.pointer))
                 loaded[each.result] = load_element(low, address, pointee(each.pointer), None)
+        elif not isinstance(each, ops.YieldOp) and all(operand in loaded for operand in each.operands):
+            with low.k.at(source_location(each.location)):
+                _evaluate(low, each, loaded)
     return loaded
 
 
@@ -278,7 +281,8 @@ def evaluate(low: Lowering, op: Epilogue, sums: Reg | Sequence[Reg], known: Know
         with low.k.at(source_location(each.location)):
             if isinstance(each, ops.YieldOp):
                 return _register(low, values[each.value])
-            _evaluate(low, each, values)
+            if not all(result in values for result in each.results):
+                _evaluate(low, each, values)
     raise ValueError("an epilogue region ends with sched.yield")
 
 
@@ -288,8 +292,14 @@ def _evaluate(low: Lowering, op: Operation, values: Known) -> None:
             pass
         case arith.ConstantOp(value=FloatAttr() as number):
             values[op.result] = Imm(float(number.value.data))
+        case arith.ConstantOp(value=IntegerAttr() as number):
+            values[op.result] = Imm(number.value.data)
         case arith.AddiOp():
             values[op.result] = low.k.add(values[op.lhs], values[op.rhs])
+        case arith.SubiOp():
+            values[op.result] = low.k.sub(values[op.lhs], values[op.rhs])
+        case arith.MuliOp():
+            values[op.result] = low.k.mul_lo(values[op.lhs], values[op.rhs])
         case arith.TruncFOp() | SIToFPOp():
             values[op.result] = _converted(low, _register(low, values[op.input]), op)
         case FPToSIOp():

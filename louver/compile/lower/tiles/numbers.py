@@ -13,6 +13,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import Float32Type, IndexType, IntegerType
 from xdsl.ir import Attribute, Operation
 
+from louver.compile.lower.tiles.constant_divisors import divided, rest
 from louver.compile.lower.tiles.facts import Test
 from louver.compile.lower.tiles.older_targets import fp8_from_f32, fp8_to_f32, integer_to_half
 from louver.compile.lower.tiles.state import Byte, Lowering, Registers, register_class
@@ -152,15 +153,8 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
         bits = bits_of(element)
         a, b = (without_sign(low, each, bits) for each in operands) if unsigned else operands
         by = _divisor(low, b) if name in ("div", "rem") else b
-        if (
-            low.in_chunks
-            and name == "div"
-            and isinstance(by, int)
-            and by > 0
-            and by & (by - 1) == 0
-            and bits >= REGISTER_BITS["b32"]
-        ):
-            return _shifted(low, a, by, bits, unsigned=unsigned)
+        if isinstance(by, int) and (quotient := divided(low, a, by, bits, unsigned=unsigned)) is not None:
+            return quotient if name == "div" else rest(low, a, by, quotient)
         if name in ("div", "rem") and bits == REGISTER_BITS["b64"] and isinstance(by, Reg):
             return _divided_as_narrow(low, Binary(name, signed_type(bits, unsigned=unsigned)), a, by)
         return extended(low, low.emit(Binary(name, signed_type(bits, unsigned=unsigned)), a, by), element)
@@ -181,20 +175,9 @@ def _divided_as_narrow(low: Lowering, division: Binary, a: Reg, b: Reg) -> Reg:
 
 
 def _divisor(low: Lowering, register: Reg) -> Reg | int:
-    """The constant in a register, for which the assembler needs no division; else the register."""
+    """The constant in a register; else the register."""
     known = low.known.sum_of(register)
     return register if known.base is not None or known.constant == 0 else known.constant
-
-
-def _shifted(low: Lowering, number: Reg, by: int, bits: int, *, unsigned: bool) -> Reg:
-    """A quotient by a power of two, rounded towards zero. ptxas would emit a division if the sign is not known."""
-    shift, kind = by.bit_length() - 1, signed_type(bits, unsigned=unsigned)
-    if not unsigned and low.known.facts_of(number).multiple % by:
-        # Negative numbers are rounded up.
-        sign = low.emit(Binary("shr", kind), number, bits - 1)
-        up = low.emit(Binary("shr", signed_type(bits, unsigned=True)), sign, bits - shift)
-        number = low.emit(Binary("add", kind), number, up) if shift else number
-    return low.emit(Binary("shr", kind), number, shift)
 
 
 def _logic(name: str) -> Rule:
@@ -231,11 +214,13 @@ def _divided(upwards: bool) -> Rule:
         element = element_of(op.results[0].type)
         kind = signed_type(bits_of(element))
         a, b = operands
-        quotient = low.emit(Binary("div", kind), a, _divisor(low, b))
-        rest = low.emit(Binary("sub", kind), a, low.emit(Binary("mul.lo", kind), quotient, b))
-        inexact = low.k.setp("ne", kind, rest, 0)
+        by = _divisor(low, b)
+        quotient = divided(low, a, by, bits_of(element)) if isinstance(by, int) else None
+        quotient = low.emit(Binary("div", kind), a, by) if quotient is None else quotient
+        left = low.emit(Binary("sub", kind), a, low.emit(Binary("mul.lo", kind), quotient, b))
+        inexact = low.k.setp("ne", kind, left, 0)
         # If the signs of remainder and divisor differ, rounding towards zero has rounded up.
-        apart = low.k.setp("lt", kind, low.k.xor(rest, b), 0)
+        apart = low.k.setp("lt", kind, low.k.xor(left, b), 0)
         wrong = low.k.and_pred(inexact, low.inverted(apart) if upwards else apart)
         moved = low.k.add(quotient, 1) if upwards else low.emit(Binary("sub", kind), quotient, 1)
         return low.k.selp(moved, quotient, wrong)

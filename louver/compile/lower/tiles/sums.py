@@ -11,8 +11,9 @@ from typing import Any, TypeAlias, cast
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
+from louver.analysis.runs import counts
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Sum
-from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
+from louver.compile.lower.tiles.numbers import bits_of, compute, element_bytes, is_integer
 from louver.compile.lower.tiles.state import Lowering
 from louver.ir import arith as ours
 from louver.ir.comparisons import SelectOp
@@ -152,12 +153,57 @@ def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> 
     return plus_constant(low, _once(made, ("at", base, by), make), constant, "b64", made)
 
 
+def _wrapped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    """A remainder. Neighbours that wrap together have that of the first one, plus a constant."""
+    if (both := _constants(low, operands)) is not None:
+        return plus_constant(low, None, both[1], operands[0].type, made)
+    found = _of_first(low, op, operands, made)
+    return None if found is None else plus_constant(low, found[0], found[1], operands[0].type, made)
+
+
+def _grouped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    """A quotient. Neighbours of one group have that of the first one."""
+    if (both := _constants(low, operands)) is not None:
+        return plus_constant(low, None, both[0], operands[0].type, made)
+    found = _of_first(low, op, operands, made)
+    return None if found is None else found[0]
+
+
+def _constants(low: Lowering, operands: Sequence[Reg]) -> tuple[int, int] | None:
+    """Quotient and remainder of constants that are not negative."""
+    number, by = (low.known.sum_of(each) for each in operands)
+    known = number.base is None and by.base is None and number.constant >= 0 and by.constant > 0
+    return divmod(number.constant, by.constant) if known else None
+
+
+def _of_first(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> tuple[Reg, int] | None:
+    """The result of a division for the first of neighbours, and how far the element is behind it; None if no group is known."""
+    number, by = (low.known.sum_of(each) for each in operands)
+    group = min(_of(low, number.base).multiple, low.known.facts_of(operands[1]).multiple)
+    if group == 1 or not (isinstance(op, arith.RemUIOp | arith.DivUIOp) or counts(op.operands[0])):
+        return None
+    kind, after = operands[0].type, number.constant % group
+    before = number.constant - after
+
+    def make() -> Reg:
+        given = plus_constant(low, number.base, before, kind, made), operands[1]
+        found = compute(low, op, given)
+        derived(low, op, given, found)
+        return found
+
+    return _once(made, ("first", number.base, before, by), make), after
+
+
 _Rule: TypeAlias = Callable[[Lowering, Any, Sequence[Reg], Made], "Reg | None"]
 
 _RULES: dict[type[Operation], _Rule] = {
     arith.AddiOp: _added,
     arith.SubiOp: _added,
     arith.MuliOp: _multiplied,
+    arith.RemSIOp: _wrapped,
+    arith.RemUIOp: _wrapped,
+    arith.DivSIOp: _grouped,
+    arith.DivUIOp: _grouped,
     ours.ExtSIOp: _extended,
     AddPtrOp: _moved,
 }

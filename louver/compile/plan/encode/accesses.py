@@ -21,6 +21,12 @@ SECTOR = 32
 OVERHEAD = 4
 """Instructions of an access: the access, its address and its mask."""
 
+SWAP = 16
+"""Further instructions of an atomic sum of one element of 16 bits. It is a loop of a load and a compare-and-swap of its word."""
+
+WORD = 4
+"""Bytes of the least atomic access of a GPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -29,16 +35,18 @@ class Run:
     along: the dimension of neighbours; -1 if there are none.
     together: the largest number of elements that one access may move.
     size: bytes of an element.
+    summed: whether the access is an atomic one.
     """
 
     along: int
     together: int
     size: int
+    summed: bool = False
 
     @classmethod
     def scattered(cls, op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> Run:
         """The run of an access in which each element is on a separate line."""
-        return cls(-1, 1, _size(op))
+        return cls(-1, 1, _size(op), isinstance(op, tt.AtomicRMWOp))
 
     def cost(self, layout: Layout) -> float:
         """The number of times that a warp accesses a line, or two sectors, for all its registers."""
@@ -46,8 +54,9 @@ class Run:
         bits = next((number for number, step in enumerate(steps) if step not in layout.register), len(steps))
         places = [layout.of_thread(lane) for lane in range(1 << LANE_BITS)]
         lines, sectors = (len({self._part(place, each) for place in places}) for each in (BANK_LINE, SECTOR))
-        count = len(layout.registers) >> bits
-        return count * (max(lines, sectors / 2) + OVERHEAD / SCHEDULERS)
+        count, swaps = len(layout.registers) >> bits, self.summed and self.size << bits < WORD
+        accesses, instructions = (2, OVERHEAD + SWAP) if swaps else (1, OVERHEAD)
+        return count * (accesses * max(lines, sectors / 2) + instructions / SCHEDULERS)
 
     def _part(self, place: Vector, length: int) -> Vector:
         return tuple(at * self.size // length if dimension == self.along else at for dimension, at in enumerate(place))
@@ -103,4 +112,4 @@ def run_of(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, runs: Runs) -> Run | Non
     together = min(MAX_BYTES // size, tensor_of(op.ptr).get_shape()[along])
     while not runs.moves(op, along, together):
         together //= 2
-    return Run(along, together, size)
+    return Run(along, together, size, isinstance(op, tt.AtomicRMWOp))

@@ -4,7 +4,7 @@ A tensor of pointers takes two registers an element. A loop that carries such a 
 fills the registers of a thread. The pass therefore does this:
 
 - Pointers and indices that a loop advances by one amount become their values before the loop, plus a scalar that the
-  loop carries.
+  loop carries. The amount may depend on a branch, as where a walk begins again.
 - Each load and store computes its pointers right before it. They are a base plus offsets, which are small tiles with
   one element along some dimensions. Only the small tiles are live between accesses.
 
@@ -25,7 +25,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.passages import end_of
-from louver.compile.rewrite.insert import carrying, insert_before
+from louver.compile.rewrite.insert import carrying, end_with, insert_before, with_ends
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
@@ -38,8 +38,11 @@ def split_addresses(module: ModuleOp) -> None:
     for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp) and op.is_public]:
         wide = has_known_addresses(function)
         # Inner loops come first. The amount that an inner loop adds to a pointer is then a scalar in the outer loop.
-        for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
-            _carry_scalars(loop)
+        for op in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp | scf.IfOp)]):
+            if isinstance(op, scf.ForOp):
+                _carry_scalars(op)
+            else:
+                _choose_scalars(op)
         for op in list(function.body.walk()):
             if isinstance(op, tt.LoadOp | tt.StoreOp | tt.AtomicOp) and as_tensor(op.ptr.type) is not None:
                 _split(op, wide=wide)
@@ -76,16 +79,55 @@ def _carry_scalars(loop: scf.ForOp) -> None:
         first = cast(Operation, block.first_op)
         argument.replace_all_uses_with(_plus(first, starts[each.index], carried))
         block.erase_arg(argument)
-        total: SSAValue = carried
-        for step in each.steps:
-            wide = step if step.type == scalar else insert_before(end, ExtSIOp(step, scalar))
-            total = insert_before(end, arith.AddiOp(total, wide))
-        ends[each.index] = total
+        ends[each.index] = _total(end, carried, each.steps)
     new = carrying(loop, given, ends)
     for index, (before, after) in enumerate(zip(loop.results, new.results, strict=True)):
         after.name_hint = before.name_hint
         before.replace_all_uses_with(_plus(loop, starts[index], after) if index in starts else after)
     Rewriter.erase_op(loop)
+
+
+def _choose_scalars(branch: scf.IfOp) -> None:
+    """Replace pointers and indices that a branch yields by a scalar, if its regions add amounts to the same ones."""
+    starts: dict[int, SSAValue] = {}
+    ends = [end_of(region.block) for region in branch.regions] if branch.results else []
+    given = [list(end.operands) for end in ends]
+    for index, result in enumerate(branch.results):
+        chains = [_chain(end.operands[index]) for end in ends]
+        start = next((each for each in chains[0] if each in chains[1] and not _is_inside(each, branch)), None)
+        if start is None or not any(chain[start] for chain in chains):
+            continue
+        starts[index], scalar = start, _scalar_type(tensor_of(result))
+        for end, chain, yielded in zip(ends, chains, given, strict=True):
+            zero = insert_before(end, arith.ConstantOp(IntegerAttr(0, cast(Any, scalar))))
+            yielded[index] = _total(end, zero, chain[start])
+    if not starts:
+        return
+    for region, yielded in zip(branch.regions, given, strict=True):
+        end_with(region.block, yielded)
+    new = with_ends(branch)
+    for index, (before, after) in enumerate(zip(branch.results, new.results, strict=True)):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(_plus(branch, starts[index], after) if index in starts else after)
+    Rewriter.erase_op(branch)
+
+
+def _is_inside(value: SSAValue, op: Operation) -> bool:
+    """Whether a value is made in a region of an operation."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent_block()
+    while block is not None and (around := block.parent_op()) is not None:
+        if around is op:
+            return True
+        block = around.parent_block()
+    return False
+
+
+def _total(before: Operation, start: SSAValue, steps: Sequence[SSAValue]) -> SSAValue:
+    """A scalar plus steps, which may be narrower."""
+    for step in steps:
+        wide = step if step.type == start.type else insert_before(before, ExtSIOp(step, start.type))
+        start = insert_before(before, arith.AddiOp(start, wide))
+    return start
 
 
 def _plus(before: Operation, start: SSAValue, scalar: SSAValue) -> SSAValue:
@@ -102,12 +144,17 @@ def _scalar_type(tensor: AnyTensor) -> Attribute:
 
 def _steps(loop: scf.ForOp, end: Operation, index: int) -> _Moved | None:
     """The steps of a carried tensor of pointers or integers; None if its elements do not advance by the same amount."""
-    argument, value = loop.body.block.args[index + 1], end.operands[index]
-    tensor = as_tensor(argument.type)
+    steps = _chain(end.operands[index]).get(loop.body.block.args[index + 1])
+    return _Moved(index, steps) if steps else None
+
+
+def _chain(value: SSAValue) -> dict[SSAValue, tuple[SSAValue, ...]]:
+    """The tensors of pointers or integers to which scalars are added for a value, itself first, each with its scalars."""
+    tensor, steps = as_tensor(value.type), tuple[SSAValue, ...]()
     if tensor is None or not isinstance(tensor.element_type, tt.PointerType | IntegerType):
-        return None
-    steps: list[SSAValue] = []
-    while value is not argument:
+        return {}
+    found = {value: steps}
+    while True:
         match value.owner:
             case tt.AddPtrOp(ptr=ptr, offset=offset):
                 value, step = ptr, _uniform(offset)
@@ -116,11 +163,11 @@ def _steps(loop: scf.ForOp, end: Operation, index: int) -> _Moved | None:
                 if step is None:
                     step, value = _uniform(lhs), rhs
             case _:
-                return None
+                return found
         if step is None:
-            return None
-        steps.append(step)
-    return _Moved(index, tuple(steps)) if steps else None
+            return found
+        steps = (*steps, step)
+        found[value] = steps
 
 
 def _uniform(value: SSAValue) -> SSAValue | None:
@@ -133,6 +180,9 @@ def _uniform(value: SSAValue) -> SSAValue | None:
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
             number, element = first_of(numbers), tensor_of(value).element_type
             return insert_before(value.owner, arith.ConstantOp(IntegerAttr(cast(Any, number), cast(Any, element))))
+        case arith.AddiOp() | arith.SubiOp() | arith.MuliOp() as op:
+            left, right = map(_uniform, op.operands)
+            return None if left is None or right is None else insert_before(op, type(op)(left, right))
         case _:
             return None
 

@@ -18,6 +18,9 @@ from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 
+OUTSIDE = -(1 << 30)
+"""An index of a box outside of each array."""
+
 
 class Sources:
     """The operations that compute some values in one iteration.
@@ -194,17 +197,36 @@ def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
 def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
     """Clones a load under the condition `guard`. If the condition is false, elements are undefined, and not used.
 
-    A box is then any part of its array, or zeros.
+    A box is then that of the step before, or outside: the map of an array without a mask may have more columns than the array.
     """
     other = None if load.other is None else known.get(load.other, load.other)
     new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
     if load.box is not None:
-        new = new.found_in(load.box, [known.get(each, each) for each in load.place])
+        new = new.found_in(load.box, [_place(before, load, each, known, guard) for each in load.place])
     new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
     new.attributes = dict(load.attributes)
     insert(before, new, load)
     new.result.name_hint = load.result.name_hint
     return new.result
+
+
+def _place(
+    before: Operation, load: LoadOp, index: SSAValue, known: Mapping[SSAValue, SSAValue], guard: SSAValue
+) -> SSAValue:
+    """An index of a box in the step of `known`, if `guard` is true."""
+    found = known.get(index, index)
+    if found is index:
+        return index
+    owner, block = index.owner, before.parent
+    here = owner is block or (
+        isinstance(owner, Operation) and owner.parent is block and owner.is_before_in_block(before)
+    )
+    other = (
+        index
+        if here
+        else insert(before, arith.ConstantOp(IntegerAttr(OUTSIDE, cast(Any, index.type))), load).results[0]
+    )
+    return insert(before, SelectOp(guard, found, other), load).results[0]
 
 
 def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
