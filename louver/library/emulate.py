@@ -66,6 +66,10 @@ def emulate(
     k_axis = (1 if nest.b.k_major else 0) + dense.ndim - 2
     if dense.shape[k_axis] != k:
         raise ValueError(f"axis {k_axis} of the dense operand must have K = {k} elements, got {list(dense.shape)}")
+    if isinstance(compiled, ProblemTiles) and k % compiled.schedule.k_multiple:
+        raise ValueError(
+            f"the schedule takes K in multiples of {compiled.schedule.k_multiple}, got {k}: give it a smaller k_multiple"
+        )
     n = dense.shape[-1] * dense.shape[-2] // k
     rows = m // 2 if nest.gated else m
     shape = (n, rows) if store.transposed else (rows, n)

@@ -34,6 +34,9 @@ from louver.user.retile import is_decided, schedule_of
 MOST_ACROSS = MOST_DIVIDED
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
 
+MOST_ZEROS = 2
+"""Most zeros of a call that are compiled in. A kernel is compiled for each set of them, and one with more has unused operands."""
+
 K = TypeVar("K")
 M = TypeVar("M", covariant=True)
 
@@ -292,7 +295,7 @@ def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: 
     """
     own: _Chooser[K] = _Chooser(name, hints, call, grid, machine)
     zeros = call.zeros
-    if not zeros or own.describes():
+    if not 0 < len(zeros) <= MOST_ZEROS or own.describes():
         return own
     sets = [zeros, *([tuple(each for each in zeros if each != one) for one in zeros] if len(zeros) > 1 else [])]
     others = (replace(own, kind=replace(call.kind, zeros=each)) for each in sets)

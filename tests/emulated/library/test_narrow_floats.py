@@ -95,7 +95,7 @@ def test_epilogues(rng: np.random.Generator, out: str) -> None:
 
 def test_a_batch_of_tokens_by_gated_pairs_with_sums_in_f16(rng: np.random.Generator) -> None:
     problem = Problem("linear", "e3m2", "e4m3", "f16", accumulate="f16", epilogue=Epilogue(gated=True), batch="dense")
-    made, assembly = assemble_tiles(problem, RegisterTiles("sm_120a", 32, 16, 64, 2))
+    made, assembly = assemble_tiles(problem, RegisterTiles("sm_120a", 32, 16, 64, 2, 8))
     assert assembly.clean, assembly.faults
     gate, up = (louver.compress(drawn(rng, "e3m2", (24, 136)), "2:4", method="magnitude") for _ in range(2))
     x = drawn(rng, "e4m3", (3, 9, 136))
