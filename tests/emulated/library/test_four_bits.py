@@ -42,7 +42,7 @@ def test_the_targets() -> None:
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_each_target_and_type(rng: np.random.Generator, target: str, a: str, b: str) -> None:
     problem = Problem("linear", a, b, "s32")
-    made, assembly = assemble_tiles(problem, RegisterTiles(target, 32, 16, 128, 2))
+    made, assembly = assemble_tiles(problem, RegisterTiles(target, 32, 16, 128, 2, 8))
     assert assembly.clean, assembly.faults
     assert f"m16n8k128.row.col.s32.{a[:2]}.{b[:2]}.s32" in made.tiles.ptx
     s, x, expected = operands(rng, a, b, (40, 19, 304))
