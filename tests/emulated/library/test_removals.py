@@ -222,6 +222,7 @@ def serialized(kernel: Kernel) -> bool:
     return any("serialized" in remark.text for remark in remarks)
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.sampled(7, every=4)
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_product_load_and_store_is_needed(name: str, rng: np.random.Generator) -> None:
