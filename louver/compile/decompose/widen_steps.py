@@ -63,7 +63,7 @@ def _widen(function: FuncOp, loop: scf.ForOp) -> bool:
     block, end = loop.body.block, end_of(loop.body.block)
     dots = [op for op in block.ops if isinstance(op, DotOp)]
     others = [op for op in block.ops if op is not end and not isinstance(op, DotOp | LoadOp)]
-    if not dots or not all(map(_is_narrow, dots)) or not all(map(has_no_effect, others)):
+    if not dots or not all(map(_is_narrow, dots)) or not all(has_no_effect(op) and not op.regions for op in others):
         return False
     columns = tensor_of(dots[0].a).get_shape()[1]
     sums = [position(dot.d, end.operands) if any(each is dot.d for each in end.operands) else None for dot in dots]

@@ -132,6 +132,12 @@ def test_gated_pairs(rng: np.random.Generator, activation: Any, half: int, n: in
         agree(emulated(problem, tiles, given, bias, **reads), given, epilogue, bias, **reads)
 
 
+def test_k_is_a_multiple_of_what_the_schedule_says(rng: np.random.Generator) -> None:
+    given = scaled_operands(rng, ("e4m3", "e4m3"), (16,), (8,), 68)
+    with pytest.raises(ValueError, match="takes K in multiples of 16, got 68: give it a smaller k_multiple"):
+        emulated(Problem("linear", "e4m3", "e4m3", "f32", epilogue=SCALED), SMALL, given)
+
+
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
 @pytest.mark.parametrize("entries", [1, 3])
 def test_a_batch_of_tokens_by_a_gated_pair(rng: np.random.Generator, kind: Any, entries: int) -> None:

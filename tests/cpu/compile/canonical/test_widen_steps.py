@@ -81,6 +81,7 @@ OTHERS = {
     "sums that are used in the loop": [("%after = ", "%twice = arith.addf %next, %next : tensor<16x16xf32>\n      %after = ")],
     "one step more": [("arith.addi %K, %most", "arith.addi %K, %columns")],
     "a counter as an operand": [("scf.yield %next,", "%n = arith.addi %i, %one : i32\n      scf.yield %next,"), ("%first = arith.muli %i, %columns", "%square = arith.muli %i, %i : i32\n      %first = arith.muli %square, %columns")],
+    "a branch": [("%after = ", "%begins = arith.cmpi eq, %i, %zero : i32\n      %chosen = scf.if %begins -> (i32) {\n        scf.yield %one : i32\n      } else {\n        scf.yield %i : i32\n      }\n      %after = ")],
     "other than zeros": [("%zeros = arith.constant dense<0.0>", "%zeros = arith.constant dense<1.0>")],
 }  # fmt: skip
 """Changes by which two steps are not one."""
