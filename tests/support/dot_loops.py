@@ -74,7 +74,8 @@ class DotLoop:
         taken = f"{{maxNumImpreciseAcc = {self.promoted} : i32}} " if self.promoted else ""
         begin = "%none" if self.blocks else "%c"
         precision = "" if self.precision is None else f", inputPrecision = {self.precision}"
-        sizes = ", ".join(f"%{each}: i32 {{tt.divisibility = 16 : i32}}" for each in "MNK")
+        # Tests have tiles with any number of rows.
+        sizes = "%M: i32, %N: i32 {tt.divisibility = 8 : i32}, %K: i32 {tt.divisibility = 16 : i32}"
         loop = f"""= scf.for %i = %zero to %K step %step iter_args(%c = FROM) -> (tensor<{m}x{n}x{s}>) : i32 {{
 {self._load("x", m, k, t)}
 {self._load("y", n, k, u) if self.along_k else self._load("y", k, n, u, across=True)}

@@ -83,9 +83,7 @@ SUM = "tensor<64x16xf32>"
 
 def text(form: str, *, apart: bool = True, dots: DotLoop = LOOP) -> str:
     """A loop by programs that take tiles in turn: by a loop around it, or, of LOOP, by one loop over all steps."""
-    # Rows are any number, and columns a multiple of 8.
-    found = dots.text().replace("%M: i32 {tt.divisibility = 16 : i32}", "%M: i32")
-    found = found.replace("%N: i32 {tt.divisibility = 16 : i32}", "%N: i32 {tt.divisibility = 8 : i32}")
+    found = dots.text()
     if apart:
         found = found.replace("tt.divisibility = 16 : i32", "tt.divisibility = 16 : i32, louver.apart", 3)
     at = found.index("  %row = tt.get_program_id")
