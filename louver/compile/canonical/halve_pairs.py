@@ -75,9 +75,11 @@ class _Pairs:
         if shape != (*whole[:-1], whole[-1] // 2, 2) or shape[-2] < LEAST or not found._want():
             return None
         made = {each.owner for each in found.wanted}
-        products = [value for value in found.wanted if isinstance(value.owner, tt.DotOp)]
-        users = [use.operation for value in products for use in value.uses]
+        # Products and what loops carry of them.
+        sums = [value for value in found.wanted if isinstance(value.owner, tt.DotOp | scf.ForOp | Block)]
+        users = [use.operation for value in sums for use in value.uses]
         alone = all(each is shaped or each in made or isinstance(each, scf.YieldOp) for each in users)
+        products = any(isinstance(each, tt.DotOp) for each in made)
         return found if found.indices and products and alone else None
 
     def _want(self) -> bool:
