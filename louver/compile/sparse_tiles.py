@@ -8,6 +8,7 @@ from louver.compile.canonical.canonicalize import (
     BRANCH_ON_TENSORS,
     COUNT_LOOPS,
     DROP_ASSUMPTIONS,
+    DROP_BRANCHES,
     DROP_CHOICES,
     DROP_COUNTERS,
     JOIN_ARMS,
@@ -85,6 +86,7 @@ def _multiply_kept(state: KernelState) -> None:
 DECOMPOSE: tuple[Pass[KernelState], ...] = (
     COPY,
     COUNT_LOOPS,
+    DROP_BRANCHES,
     JOIN_ARMS,
     NEST_LOOPS,
     DROP_COUNTERS,

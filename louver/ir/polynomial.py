@@ -372,15 +372,18 @@ class Remainder:
 
 
 def remainders(number: Polynomial) -> list[Remainder]:
-    """The remainders by numbers among the terms of a number."""
+    """The remainders by numbers among the terms of a number.
+
+    A quotient may be added to them: `64 * x - 511 * (x // 8)` is `64 * (x % 8) + x // 8`.
+    """
     found: list[Remainder] = []
     for monomial, times in number:
         part = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
         by = part.by.constant if part is not None and monomial == frozenset({(part, 1)}) else None
-        if part is None or not by or by < 1 or times > 0 or times % by:
+        if part is None or not by or by < 1 or times > 0:
             continue
-        factor = -times // by
-        terms = part.whole * factor + Polynomial.of({monomial: times})
-        if terms.terms <= number.terms:
-            found.append(Remainder(factor, part.whole, by, terms))
+        factor = -(times // by)
+        dividend = part.whole * factor
+        if dividend.terms <= number.terms:
+            found.append(Remainder(factor, part.whole, by, dividend - Polynomial.of({monomial: factor * by})))
     return found

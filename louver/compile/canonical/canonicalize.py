@@ -13,6 +13,7 @@ from louver.compile.canonical.count_elements import count_elements
 from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.canonical.describe_tiles import describe_tiles
+from louver.compile.canonical.drop_branches import drop_branches
 from louver.compile.canonical.drop_choices import drop_choices
 from louver.compile.canonical.drop_counters import drop_counters
 from louver.compile.canonical.fold_sums import add_in_place
@@ -56,6 +57,7 @@ def drop_assumptions(module: ModuleOp) -> None:
 
 
 COUNT_LOOPS = on_module(count_loops)
+DROP_BRANCHES = on_module(drop_branches)
 JOIN_ARMS = on_module(join_arms)
 NEST_LOOPS = on_module(nest_loops)
 DROP_CHOICES = on_module(drop_choices)
@@ -71,6 +73,7 @@ LOAD_ONCE = on_module(load_once)
 
 CANONICAL: tuple[Pass[State], ...] = (
     COUNT_LOOPS,
+    DROP_BRANCHES,
     JOIN_ARMS,
     NEST_LOOPS,
     DROP_CHOICES,
