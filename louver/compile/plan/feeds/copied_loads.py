@@ -27,8 +27,11 @@ def addresses(load: LoadOp) -> list[SSAValue]:
 
 
 def may_be_copied(load: LoadOp) -> bool:
-    """Whether a copy may replace a load. The load has no cache hints, and masked elements are zeros or any legal codes."""
-    if load.cache is not None or load.evict is not None or load.is_volatile is not None:
+    """Whether a copy may replace a load. Masked elements are zeros or any legal codes.
+
+    Hints to caches do not count, but `cv` does: such a load never takes what a cache holds.
+    """
+    if load.is_volatile is not None or (load.cache is not None and load.cache.data == "cv"):
         return False
     return load.box is not None or gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 
