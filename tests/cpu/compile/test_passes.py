@@ -82,6 +82,7 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "tile-ir",
         "count-loops",
         "drop-branches",
+        "narrow-operands",
         "join-arms",
         "nest-loops",
         "drop-counters",
