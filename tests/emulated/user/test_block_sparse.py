@@ -129,6 +129,8 @@ def test_columns_of_a_weight_are_copied_ahead(rng: np.random.Generator, block: i
     if block >= 64:
         assert _columns(explained) == columns
         assert "cp.async.cg" in explained.ptx
+        # Products run on while those of the next step begin.
+        assert "wgmma.wait_group.sync.aligned 1" in explained.ptx
 
 
 def test_what_a_step_stores_is_loaded_by_the_next_one(rng: np.random.Generator) -> None:
