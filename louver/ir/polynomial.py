@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal, TypeAlias, cast
 
 Monomial: TypeAlias = frozenset[tuple[Hashable, int]]
@@ -86,7 +87,11 @@ class Polynomial:
             return exact
         if by.constant is not None and self.constant is not None:
             return Polynomial.number(_quotient(self.constant, by.constant))
-        return Polynomial.atom(Part(self, by))
+        # Both sides lose what divides all of them: 2 * i // 4 is i // 2, which `remainders` then knows beside 64 * i.
+        common = Polynomial.number(gcd(*(factor for _, factor in (*self.terms, *by.terms))))
+        whole, part = self.quotient(common), by.quotient(common)
+        assert whole is not None and part is not None
+        return Polynomial.atom(Part(whole, part))
 
     def quotient(self, by: Polynomial) -> Polynomial | None:
         """The quotient by a single monomial, if the division is exact; else None."""

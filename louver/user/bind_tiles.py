@@ -99,13 +99,13 @@ def _is_moved(columns: Size, row: int, numbers: Numbers) -> bool:
 
 
 def _as_batch(s: SparseTensor, strides: Sequence[int], *, across: bool) -> tuple[int, ...]:
-    """The shape with one batch dimension, or with matrices below each other by these strides, if metadata permits it."""
-    if len(strides) == 2 and len(s.shape) > 3:
-        return (prod(s.shape[:-2]), *s.shape[-2:])
-    rows = strides[0] // s.size if s.size else 0
-    if across or len(s.shape) != 2 or len(strides) != 2 or rows < 1 or rows % WARP_ROWS or s.rows % rows:
+    """The shape with one batch dimension, or with parts of matrices as matrices, by these strides, if metadata permits it."""
+    if len(strides) != 2:
         return s.shape
-    return (s.rows // rows, rows, s.size)
+    rows = strides[0] // s.size if s.size else 0
+    if not across and strides[1] == s.size and rows >= 1 and not rows % WARP_ROWS and not s.shape[-2] % rows:
+        return (s.rows // rows, rows, s.size)
+    return (prod(s.shape[:-2]), *s.shape[-2:]) if len(s.shape) > 3 else s.shape
 
 
 def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> None:
