@@ -213,6 +213,7 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
 def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[list[Dimension], Terms]:
     """Assign each remaining unit of the offset to the dimension whose stride divides it, or to none (second result)."""
     first, outside = [each.first for each in found], Terms()
+    behind, batch = list[tuple[int, Polynomial, Polynomial]](), False
     for unit in _units(offset):
         parts = [(place, unit.quotient(each.stride)) for place, each in enumerate(found)]
         fitting = [(place, part) for place, part in parts if part is not None]
@@ -223,20 +224,32 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
                 "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
             )
         place, part = own or (fitting[weights.index(max(weights))] if fitting else (None, None))
-        if (
-            place is None
-            or part is None
-            or (own is None and found[place].wrapped and any(term != ONE for term, _ in unit))
-        ):
-            # What is added behind the wrap goes to another matrix, such as the second half of a gated weight.
+        if place is None or part is None:
             outside.extend(unit)
             continue
+        if own is None and found[place].wrapped and any(term != ONE for term, _ in unit):
+            behind.append((place, part, unit))
+            continue
+        _move(found, first, place, part)
+        batch |= any(is_computed(term) and any(is_argument(atom) for atom, _ in term) for term, _ in part)
+    for place, part, unit in behind:
+        # What is added behind the wrap goes to another matrix, such as the second half of a gated weight. In a matrix of a
+        # batch, it goes to another part of that.
         size = found[place].size
-        if found[place].wrapped and size is not None:
-            # Rows are the index itself below the size, so that a number moves both.
-            found[place] = replace(found[place], size=size + part, again=False)
-        first[place] = first[place] + part
+        times = None if size is None or len(size.terms) != 1 else part.quotient(size)
+        if (outside or batch) and times is not None and times.constant is not None:
+            _move(found, first, place, part)
+        else:
+            outside.extend(unit)
     return [replace(each, first=start) for each, start in zip(found, first, strict=True)], outside
+
+
+def _move(found: list[Dimension], first: list[Polynomial], place: int, part: Polynomial) -> None:
+    """Move the start of a dimension. Wrapped rows are the index itself below the size, so that a number moves both."""
+    size = found[place].size
+    if found[place].wrapped and size is not None:
+        found[place] = replace(found[place], size=size + part, again=False)
+    first[place] = first[place] + part
 
 
 def _units(offset: Polynomial) -> list[Polynomial]:

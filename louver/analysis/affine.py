@@ -125,6 +125,8 @@ class Affine:
                 return moved(self.integer(op.src), renumbering(op))
             case tt.MakeRangeOp():
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
+            case arith.RemSIOp() if (found := self._wrapped_below(op)) is not None:
+                return found
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
                 return Polynomial.atom(wrapped)
             case arith.RemSIOp() if (found := self._remainder(op)) is not None:
@@ -285,6 +287,24 @@ class Affine:
         rows = tile.get_shape()[number]
         sizes = [size for size in self.least(found.size) if not always_below(found.index - size, number, rows)]
         return replace(found, size=sizes[0]) if len(sizes) == 1 else found
+
+    def _wrapped_below(self, op: arith.RemSIOp) -> Polynomial | None:
+        """Rows that begin again, in one of several parts of a matrix, wrapped at its end: (rows % (N // 2) + N // 2) % N."""
+        if as_tensor(op.result.type) is None:
+            return None
+        whole, end = self.integer(op.lhs), self.integer(op.rhs)
+        (wrapped, *others) = [each for each in whole.atoms if isinstance(each, Wrapped)] or [None]
+        if wrapped is None or others or not wrapped.again:
+            return None
+        part = (whole - Polynomial.atom(wrapped)).quotient(wrapped.size)
+        number = None if part is None else part.constant
+        if number is None or number < 0:
+            return None
+        # Parts of N // PARTS rows end below N.
+        sizes = [atom for atom in wrapped.size.atoms if wrapped.size == Polynomial.atom(atom)]
+        parts = [atom.by.constant or 0 for atom in sizes if isinstance(atom, Part) and atom.whole == end]
+        rest = (end - wrapped.size * (number + 1)).constant
+        return whole if max(parts, default=0) > number or (rest is not None and rest >= 0) else None
 
     def least(self, value: Polynomial) -> tuple[Polynomial, ...]:
         """The numbers whose minimum a number is, also of a minimum and a constant."""

@@ -16,7 +16,7 @@ from louver.analysis.integers import position
 from louver.analysis.passages import end_of
 from louver.ir.arith import TruncIOp
 from louver.ir.comparisons import SelectOp
-from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial, Remainder, Size, programs, remainders
+from louver.ir.polynomial import ONE, Extreme, Monomial, Part, Polynomial, Remainder, Size, programs, remainders
 from louver.ir.tile import GetProgramIdOp
 
 End: TypeAlias = Literal["least", "greatest"]
@@ -45,6 +45,13 @@ class Ends:
         known = launch_size(value, self.names)
         if known is not None:
             return known
+        if end == "least":
+            # Numbers of the launch may prove less: `n - tiles` is at least 0 behind `n >= tiles`, and -tiles for any n.
+            proved = max(
+                (each.constant or 0 for each in self._by_facts(value, end) if each.constant is not None), default=-1
+            )
+            if proved >= 0:
+                return Polynomial.number(proved)
         needed = len(self.needs)
         rests = Polynomial.number(0)
         if end == "greatest":
@@ -54,13 +61,17 @@ class Ends:
         if None in parts:
             # What was needed until the first unknown part depends on the order of terms, which are a set.
             del self.needs[needed:]
-            return self._by_facts(value, end)
+            return next(self._by_facts(value, end), None)
         return sum(cast("list[Size]", parts), Polynomial.number(0))
 
-    def _by_facts(self, value: Polynomial, end: End) -> Size | None:
-        """An end by a fact that leaves numbers of the launch alone: facts are at most -1."""
-        beyond = (value + fact + 1 if end == "least" else value - fact - 1 for fact in self.facts)
-        return next((size for each in beyond if (size := launch_size(each, self.names)) is not None), None)
+    def _by_facts(self, value: Polynomial, end: End) -> Iterator[Size]:
+        """Ends by facts, times a number, that leave numbers of the launch alone: facts are at most -1."""
+        for fact in self.facts:
+            sign = -1 if end == "least" else 1
+            pairs = (divmod(sign * value.coefficient(term), by) for term, by in fact if term != ONE)
+            times = sorted({whole for whole, rest in pairs if whole > 0 == rest})
+            beyond = (value - sign * each * (fact + 1) for each in times)
+            yield from (size for each in beyond if (size := launch_size(each, self.names)) is not None)
 
     def _greatest_of_remainder(self, rest: Remainder) -> Size:
         """The divisor minus 1, or the dividend where fewer programs have one."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import Affine, launch_size
 from louver.analysis.ends import Ends
+from louver.analysis.implied import facts_at
 from louver.ir.polynomial import Polynomial, Size
 
 
@@ -39,13 +40,15 @@ class Mapped:
     above: tuple[bool, ...]
 
 
-def mapped(found: Access, ordered: Sequence[Dimension], affine: Affine, names: Mapping[SSAValue, str]) -> Mapped | None:
+def mapped(
+    found: Access, ordered: Sequence[Dimension], affine: Affine, names: Mapping[SSAValue, str], op: Operation
+) -> Mapped | None:
     """The map of an access with these dimensions, and with its batch as the last dimension. None if a launch cannot
     compute it, or if an index may be below 0.
 
-    names: of the arguments that a launch knows.
+    names: of the arguments that a launch knows. op: the load, which branches around it may limit.
     """
-    entry, ends = found.entry, Ends(affine, names)
+    entry, ends = found.entry, Ends(affine, names, facts_at(affine, op))
     sizes: list[Size | None] = []
     for size, last in [
         *((each.size, _end(each, affine)) for each in ordered),

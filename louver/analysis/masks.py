@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import gcd
 from typing import TypeAlias
 
 from xdsl.dialects import arith, scf
@@ -18,7 +19,7 @@ from louver.analysis.atoms import Iteration, Lane, always_below, lanes, moved
 from louver.analysis.integers import constant_everywhere, constant_integer
 from louver.analysis.own_numbers import upper_bound
 from louver.ir.comparisons import CmpiOp
-from louver.ir.polynomial import Polynomial
+from louver.ir.polynomial import ONE, Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, SplatOp, TransOp
 
@@ -112,7 +113,15 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation, holds: bool) ->
 
 def _below(affine: Affine, low: SSAValue, high: SSAValue, more: int, *, unsigned: bool) -> Bound:
     index, size = affine.integer(low), affine.integer(high) + more
-    return Bound(index - size, tuple(index - each for each in affine.least(size)), index if unsigned else None)
+    each = tuple(_reduced(index - each) for each in affine.least(size))
+    return Bound(_reduced(index - size), each, index if unsigned else None)
+
+
+def _reduced(value: Polynomial) -> Polynomial:
+    """A number that is below 0 where `value` is, without a common factor of its terms: x - 1024 for 2 * x - 2047."""
+    by = gcd(*(factor for term, factor in value if term != ONE)) if lanes(value) else 1
+    whole = value - value.coefficient(ONE)
+    return whole // by + value.coefficient(ONE) // by if by > 1 else value
 
 
 Stepped = tuple[Polynomial, int]

@@ -20,6 +20,7 @@ from louver.compile.canonical.canonicalize import (
     TURN_ACROSS,
 )
 from louver.compile.canonical.fold_sums import fold_sums
+from louver.compile.canonical.halve_pairs import halve_pairs
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.canonical.shape_loads import shape_loads
 from louver.compile.condition_attributes import conditions
@@ -93,6 +94,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     NEST_LOOPS,
     DROP_COUNTERS,
     on_module(shape_loads),
+    on_module(halve_pairs),
     on_module(fold_sums),
     DROP_CHOICES,
     Pass("mask-behind-loads", _mask_behind_loads),

@@ -99,13 +99,16 @@ def _is_moved(columns: Size, row: int, numbers: Numbers) -> bool:
 
 
 def _as_batch(s: SparseTensor, strides: Sequence[int], *, across: bool) -> tuple[int, ...]:
-    """The shape with one batch dimension, or with parts of matrices as matrices, by these strides, if metadata permits it."""
+    """The shape with one batch dimension, or with matrices below each other by these strides, which may be parts of the tensor's
+    own or several of them, if metadata permits it.
+    """
     if len(strides) != 2:
         return s.shape
     rows = strides[0] // s.size if s.size else 0
-    if not across and strides[1] == s.size and rows >= 1 and not rows % WARP_ROWS and not s.shape[-2] % rows:
+    follow = len(s.shape) == 2 or s.shape[-2] % WARP_ROWS == 0
+    if not across and follow and rows > 0 and rows % WARP_ROWS == 0 and s.rows % rows == 0:
         return (s.rows // rows, rows, s.size)
-    return (prod(s.shape[:-2]), *s.shape[-2:]) if len(s.shape) > 3 else s.shape
+    return (prod(s.shape[:-2]), *s.shape[-2:]) if len(s.shape) > 2 else s.shape
 
 
 def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> None:

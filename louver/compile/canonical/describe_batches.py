@@ -6,16 +6,19 @@ argument itself, so facts about the argument, such as its encoding, hold for the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.affine import Elements
-from louver.analysis.batch import Entry, batch_entry
+from louver.analysis.batch import batch_entry
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
+from louver.ir.polynomial import Polynomial
 
 
 def describe_batches(module: ModuleOp) -> None:
@@ -52,11 +55,11 @@ def _describe(describer: Describer, op: tt.MakeTensorDescriptorOp) -> None:
         Rewriter.replace_op(op, tt.MakeTensorDescriptorOp(found.base, op.sizes, op.steps, op.block.get_shape()))
         return
     describer.require_one_row(found.base, entry, op)
-    batch = describer.descriptors.of_batch(op, found.base, entry)
+    batch = describer.descriptors.of_batch(op, op, found.base, entry)
     for use in list(op.result.uses):
         user = use.operation
         if isinstance(user, tt.DescriptorLoadOp):
-            _load(describer, user, batch, entry)
+            load_of_batch(describer, user, batch, entry.index, user.offsets)
         elif isinstance(user, tt.DescriptorStoreOp | tt.DescriptorReduceOp):
             value = insert_before(user, tt.ReshapeOp(user.src, [1, *op.block.get_shape()]))
             first = describer.descriptors.first(entry.index, user)
@@ -65,8 +68,11 @@ def _describe(describer: Describer, op: tt.MakeTensorDescriptorOp) -> None:
     Rewriter.erase_op(op)
 
 
-def _load(describer: Describer, op: tt.DescriptorLoadOp, batch: SSAValue, entry: Entry) -> None:
-    load = tt.DescriptorLoadOp(batch, [describer.descriptors.first(entry.index, op), *op.offsets])
+def load_of_batch(
+    describer: Describer, op: tt.DescriptorLoadOp, batch: SSAValue, index: Polynomial, offsets: Sequence[tt.Index]
+) -> None:
+    """Replace a load of a matrix by one of the batch. index: of the matrix. offsets: in it."""
+    load = tt.DescriptorLoadOp(batch, [describer.descriptors.first(index, op), *offsets])
     load.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
     value = insert_before(op, tt.ReshapeOp(insert_before(op, load), op.result.type.get_shape()))
     Rewriter.replace_op(op, [], [value])

@@ -97,7 +97,7 @@ class Describer:
     def rewrite(self, tiles: Sequence[TileAccess]) -> None:
         """Rewrite all accesses of the kernel."""
         self.affine.positive = set()
-        found = [(op, self.access(op, follow=True)) for op in tiles]
+        found = [(op, self.described(op)) for op in tiles]
         for op, each in found:
             if isinstance(op, tt.LoadOp):
                 # `read_nest` compares the rows that the store excludes with the operands.
@@ -237,6 +237,15 @@ class Describer:
         else:
             pairs = []
         return [(each, *pair) for each, pair in enumerate(pairs)]
+
+    def described(self, op: TileAccess) -> Access:
+        """The same, to be described. Rejects a mask that bounds the matrices of a batch, too."""
+        found = self.access(op, follow=True)
+        if found.entry is not None and found.entry.size is not None:
+            raise unsupported(
+                "a mask bounds one dimension at a time", op, "write (rows[:, None] < M) & (columns[None, :] < K)"
+            )
+        return found
 
     def access(self, op: TileAccess, *, follow: bool = False, sparse: bool = False) -> Access:
         """The tile that an operation accesses. Rejects accesses that are not a tile of a matrix, alone or in a batch.

@@ -5,7 +5,8 @@ All other accesses do not change. An access without a mask must be inside of its
 length is their pitch, and the launch checks how far programs and loops read.
 
 A move by an index times a stride goes to a matrix of a batch, or, for `parted` kernels, to a part of one matrix: parts lie
-below each other, beside each other, or both.
+below each other, beside each other, or both. Of a tensor that is sparse along its last axis but one, a kernel may read a batch
+as one matrix: `parted` kernels read it as the batch (`stacked_matrices.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
 from louver.compile.decompose.memory import require_multiples
 from louver.compile.decompose.rejected import naming_arguments
+from louver.compile.decompose.stacked_matrices import stack_descriptors, stacked
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
 from louver.ir.polynomial import Monomial, Polynomial, Size
@@ -40,7 +42,7 @@ from louver.isa.metadata import WARP_ROWS
 
 
 def describe_sparse_tiles(module: ModuleOp, *, parted: bool = False) -> None:
-    """Rewrite in place. parted: whether matrices are parts of one matrix, not of a batch.
+    """Rewrite in place. parted: whether matrices are parts of one matrix, not of a batch, or the other way round.
 
     Rejects, with operation and source line, accesses that are not a tile of a matrix or of a matrix in a batch. Rejects
     wrapped rows that could affect a result, unless the launch can check that they are whole tiles.
@@ -49,13 +51,19 @@ def describe_sparse_tiles(module: ModuleOp, *, parted: bool = False) -> None:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
         describer = Describer.of(function)
         moved = describe_moved(describer, sparse=True)
+        moved |= parted and stack_descriptors(describer)
 
         def read(op: LoadOp, describer: Describer = describer) -> tuple[LoadOp, Access] | None:
             with naming_arguments(describer.function, op.ptr):
-                _check_block(describer, op)
                 if _is_block(describer, op):
+                    _check_block(describer, op)
                     return None
-                found = _with_rows_in_turn(describer, op, describer.access(op, follow=True))
+                found = _with_rows_in_turn(describer, op, describer.described(op))
+                matrix = stacked(describer, op, found) if parted else None
+                if matrix is not None:
+                    _check_block(describer, op, but=matrix[1].number)
+                    return op, matrix[0]
+                _check_block(describer, op)
                 return op, _of_parts(describer, op, found) if parted else found
 
         def describe(found: tuple[LoadOp, Access], describer: Describer = describer) -> None:
@@ -124,8 +132,6 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
         raise unsupported("a part of a sparse tensor is read by tiles of rows and columns, one of them contiguous", op)
     rows, elements = given = sorted(found.dimensions, key=lambda each: each.stride == one)
     rows, elements = _moved_by_arguments(describer, op, found.base, rows, elements)
-    if found.entry is not None and found.entry.size is not None:
-        raise unsupported("a mask of parts may bound rows and columns, not the number of the part", op)
     along = Polynomial(frozenset(term for term in elements.first if _is_index_times_stride(term[0], names)))
     made = {rows: rows, elements: replace(elements, first=elements.first - along)}
     ends = {each: _end(describer, own) for each, own in made.items()}
@@ -222,8 +228,10 @@ def _is_block(describer: Describer, op: LoadOp) -> bool:
     )
 
 
-def _check_block(describer: Describer, op: LoadOp) -> None:
-    """Make the launch check that a block ends inside of the tensor in the dimensions without boundaryCheck."""
+def _check_block(describer: Describer, op: LoadOp, but: int | None = None) -> None:
+    """Make the launch check that a block ends inside of the tensor in the dimensions without boundaryCheck. but: a dimension
+    that is checked.
+    """
     block = _block(describer, op)
     contiguous = (
         None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
@@ -233,7 +241,7 @@ def _check_block(describer: Describer, op: LoadOp) -> None:
     across = block.base in describer.across
     checked = () if op.boundary_check is None else op.boundary_check.get_values()
     for each, extent in enumerate(tensor_of(op.result).get_shape()):
-        if each not in checked:
+        if each not in (*checked, but):
             reached = Dimension(each, extent, block.strides[each], block.first[each], None)
             of = "columns" if (each == contiguous) is not across else "rows"
             _require_reach(describer, block.base, reached, of, op, within_row=across)

@@ -41,11 +41,7 @@ class Descriptors:
         steps: list[Polynomial] = [each.stride for each in ordered]
         extents, block = list(sizes), [each.extent for each in ordered]
         if found.entry is not None:
-            if found.entry.size is not None:
-                raise unsupported(
-                    "a mask bounds one dimension at a time", op, "write (rows[:, None] < M) & (columns[None, :] < K)"
-                )
-            extents.insert(0, self._entries(found.entry.index, op))
+            extents.insert(0, self._matrices(found.entry, op))
             steps.insert(0, found.entry.stride)
             block.insert(0, 1)
         # Sizes that depend on the grid are computed first.
@@ -60,16 +56,18 @@ class Descriptors:
         made.result.name_hint = None if name is None else f"{name}_tensor"
         return insert(start, made, op).results[0]
 
-    def of_batch(self, op: MakeTensorDescriptorOp, base: SSAValue, entry: Entry) -> SSAValue:
-        """A descriptor of a batch. `op` describes one of its matrices."""
-        extent, step = self._entries(entry.index, op), entry.stride
+    def of_batch(
+        self, op: MakeTensorDescriptorOp, one: MakeTensorDescriptorOp, base: SSAValue, entry: Entry
+    ) -> SSAValue:
+        """A descriptor of a batch, before `op`. `one` describes one of its matrices."""
+        extent, step = self._matrices(entry, op), entry.stride
         start = self._known_from(self.sizes.end(), op, (step, extent))
-        sizes = [self._number(extent, i32, start, op), *op.sizes]
-        steps = [self._number(step, i64, start, op), *op.steps]
-        made = MakeTensorDescriptorOp(base, sizes, steps, [1, *op.block.get_shape()])
-        if op.padding is not None:
-            made.properties["padding"] = op.padding
-        made.result.name_hint = op.result.name_hint
+        sizes = [self._number(extent, i32, start, op), *one.sizes]
+        steps = [self._number(step, i64, start, op), *one.steps]
+        made = MakeTensorDescriptorOp(base, sizes, steps, [1, *one.block.get_shape()])
+        if one.padding is not None:
+            made.properties["padding"] = one.padding
+        made.result.name_hint = one.result.name_hint
         return insert_before(op, made)
 
     def indices(self, op: Operation, found: Access, ordered: Sequence[Dimension]) -> list[Index]:
@@ -101,6 +99,10 @@ class Descriptors:
         (atom,) = count.atoms
         self.places.setdefault(cast(SSAValue, atom), len(self.places))
         return count - 1
+
+    def _matrices(self, entry: Entry, op: Operation) -> Polynomial:
+        """The number of matrices of a batch: the entry's, or that of its index."""
+        return self._entries(entry.index, op) if entry.size is None else entry.size
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
         """The number of matrices of a batch, from the grid; `EVERY` if the grid does not give it, or a branch may leave some

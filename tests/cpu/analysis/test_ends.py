@@ -122,6 +122,9 @@ def test_a_number_that_wraps_at_a_size_is_not_below_0() -> None:
         (UNKNOWN, "UNKNOWN - M", None, "M - 1", []),
         (UNKNOWN, "N - UNKNOWN", "N + 1", None, []),
         (put(arith.AddiOp(UNKNOWN, M)), "UNKNOWN - N", None, "M + N - 1", []),
+        # Several times a fact: tiles behind those of another output.
+        (put(arith.MuliOp(UNKNOWN, number(64))), "N - UNKNOWN - 1", "64 * N", None, []),
+        (put(arith.MuliOp(put(arith.SubiOp(X, N)), number(64))), "N - X - 1", "0", "64 * programs x - 64 * N - 64", []),
     ],
 )
 def test_facts_limit_numbers(

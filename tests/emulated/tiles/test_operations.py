@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -221,6 +222,34 @@ def test_integers_of_64_bits_and_floats(rng: np.random.Generator, op: str, t: st
         wanted = x.astype(result)
     for each in both(WIDE.format(t=t, to=to, op=op), lambda: {"out": np.zeros(SIZE, result), "x": x}, "out"):
         np.testing.assert_array_equal(each, wanted)
+
+
+ROUNDED = """tt.func @kernel(%out: !tt.ptr<f32>, %kept: !tt.ptr<bf16>, %x: !tt.ptr<f32>) {
+  %i = tt.make_range {end = 256 : i32, start = 0 : i32} : tensor<256xi32>
+  %s = tt.splat %x : !tt.ptr<f32> -> tensor<256x!tt.ptr<f32>>
+  %p = tt.addptr %s, %i : tensor<256x!tt.ptr<f32>>, tensor<256xi32>
+  %o = tt.splat %out : !tt.ptr<f32> -> tensor<256x!tt.ptr<f32>>
+  %q = tt.addptr %o, %i : tensor<256x!tt.ptr<f32>>, tensor<256xi32>
+  %k = tt.splat %kept : !tt.ptr<bf16> -> tensor<256x!tt.ptr<bf16>>
+  %r = tt.addptr %k, %i : tensor<256x!tt.ptr<bf16>>, tensor<256xi32>
+  %a = tt.load %p : tensor<256x!tt.ptr<f32>>
+  %b = arith.truncf %a : tensor<256xf32> to tensor<256xbf16>
+  %c = arith.extf %b : tensor<256xbf16> to tensor<256xf32>
+  tt.store %q, %c : tensor<256x!tt.ptr<f32>>
+  tt.store %r, %b : tensor<256x!tt.ptr<bf16>>
+  tt.return
+}"""
+
+
+def test_f32_is_rounded_to_bf16_by_pairs(rng: np.random.Generator) -> None:
+    """A single number is rounded at a quarter of the rate."""
+    assert "cvt.f32.bf16" not in compile_tiles(parse_ir(ROUNDED)).ptx
+    x = rng.integers(0, 1 << 32, SIZE).astype(np.uint32).view(np.float32)
+    wanted = x.astype(ml_dtypes.bfloat16)
+    for name, dtype in (("out", np.float32), ("kept", ml_dtypes.bfloat16)):
+        given = {"out": np.zeros(SIZE, np.float32), "kept": np.zeros(SIZE, ml_dtypes.bfloat16), "x": x}
+        for each in both(ROUNDED, lambda given=given: {key: value.copy() for key, value in given.items()}, name):
+            np.testing.assert_array_equal(each, wanted.astype(dtype))
 
 
 REFUSED = {

@@ -16,6 +16,7 @@ if importlib.util.find_spec("triton") is None:
 
 from support.triton.addressed import addressed
 from support.triton.kernels import grouped_pointers
+from support.triton.side_by_side import side_by_side
 
 KERNELS = 10
 """Kernels of a test."""
@@ -65,3 +66,22 @@ def test_tiles_numbered_in_groups_keep_bulk_copies(rng: np.random.Generator, m: 
     np.testing.assert_array_equal(d, a.astype(np.float64) @ b.astype(np.float64))
     # Values and rows of b in each of two steps.
     assert report.bulk_loads >= 2 * 2 * tiles
+
+
+@pytest.mark.parametrize(("m", "first", "second", "k"), [(40, 72, 200, 128), (16, 32, 32, 192)])
+def test_tiles_behind_those_of_another_output_keep_bulk_copies(
+    rng: np.random.Generator, m: int, first: int, second: int, k: int
+) -> None:
+    """The branch proves that no tile of the second weight begins below 0."""
+    x = rng.standard_normal((m, k), np.float32).astype(np.float16)
+    weights = [louver.prune(rng.standard_normal((n, k), np.float32).astype(np.float16), "2:4") for n in (first, second)]
+    outputs = [np.full((m, n), np.nan, np.float32) for n in (first, second)]
+    one, other = (louver.compress(each, "2:4") for each in weights)
+    tiles = sum(-(-n // 32) for n in (first, second)), -(-m // 32)
+    given = x, one, other, *outputs, m, first, second, k
+    report = louver.jit(side_by_side).emulate[tiles](*given, TM=32, TN=32, TK=64)
+    for weight, output in zip(weights, outputs, strict=True):
+        expected = x.astype(np.float64) @ weight.astype(np.float64).T
+        np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3)
+    # Values and rows of x in each step.
+    assert report.bulk_loads >= 2 * -(-k // 64) * tiles[0] * tiles[1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import Float32Type, IndexType, IntegerType
+from xdsl.dialects.builtin import BFloat16Type, Float32Type, IndexType, IntegerType
 from xdsl.ir import Attribute, Operation
 
 from louver.compile.lower.tiles.constant_divisors import divided, rest
@@ -90,6 +90,8 @@ def to_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
     if isinstance(element, Float32Type):
         return register
     name = element_name(element)
+    if register in low.rounded:
+        return low.rounded[register]
     if name in ("f16", "bf16"):
         return low.k.to_f32(name, register)
     return fp8_to_f32(low, register, cast(Fp8, name))
@@ -138,7 +140,13 @@ def _resized(low: Lowering, op: Operation, operands: Registers) -> Reg:
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     if isinstance(op, FpToFpOp) and op.rounding is not None and op.rounding.data != "rtne":
         raise unsupported("a conversion must round to nearest even (rtne)", op, "leave fp_downcast_rounding out")
-    return from_f32(low, to_f32(low, operands[0], source), result)
+    wide = to_f32(low, operands[0], source)
+    found = from_f32(low, wide, result)
+    if isinstance(result, BFloat16Type) and any(isinstance(use.operation, arith.ExtFOp) for use in op.results[0].uses):
+        # The upper half of a pair is the f32 of the same value. ptxas rounds single numbers at a quarter of the rate of pairs.
+        pair = low.k.pair_from_f32("bf16", low.constant(0.0, "f32"), wide)
+        low.rounded[found] = low.emit(Bitcast("f32"), pair)
+    return found
 
 
 # --- integers ------------------------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ class Lowering:
     tests: how conditions are computed.
     packed: registers that contain several neighbouring elements of 8 or 16 bits.
     bytes: further places of 8-bit elements.
+    rounded: bf16 elements, each with the f32 of the same value.
     copied: staged tiles that `cp.async` copies.
     tails: by descriptor, the map of the box's tail and the rows of its array.
     box_rows: rows that copies of a box bring, where they may be fewer than those of a slot.
@@ -181,6 +182,7 @@ class Lowering:
     tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
+    rounded: dict[Reg, Reg] = field(default_factory=dict[Reg, Reg])
     copied: set[SSAValue] = field(default_factory=set[SSAValue])
     tails: dict[SSAValue, tuple[Reg, Reg]] = field(default_factory=dict[SSAValue, tuple[Reg, Reg]])
     box_rows: dict[SSAValue, Reg] = field(default_factory=dict[SSAValue, Reg])

@@ -124,7 +124,7 @@ class _Boxes:
         fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
         if not fits or self._multiple(counted[columns].first) * size % COPY_CHUNK:
             return
-        box = self._parameter(parameter, (counted[columns], counted[rows]), found, size)
+        box = self._parameter(parameter, (counted[columns], counted[rows]), found, size, load)
         if box is None:
             return
         entry = [] if found.entry is None else [found.entry.index]
@@ -158,13 +158,13 @@ class _Boxes:
         return access(self.describer.affine.pointer(load.ptr), tile.get_shape(), [], load, repeats=False)
 
     def _parameter(
-        self, array: ArgumentParameter, ordered: tuple[Dimension, Dimension], found: Access, size: int
+        self, array: ArgumentParameter, ordered: tuple[Dimension, Dimension], found: Access, size: int, load: LoadOp
     ) -> BoxParameter | None:
         columns, rows = ordered
         strides = [rows.stride, *([] if found.entry is None else [found.entry.stride])]
         if any(self._multiple(each) % KNOWN_STRIDE for each in strides):
             return None
-        whole = mapped(found, ordered, self.describer.affine, self.names)
+        whole = mapped(found, ordered, self.describer.affine, self.names, load)
         if whole is None or (array.part == "metadata" and found.entry is not None):
             return None
         layout = SharedLayout((rows.extent, columns.extent), 1, size)
