@@ -16,7 +16,7 @@ from louver.analysis.affine import BlockPointer, Elements
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.batch import Entry, Terms, batch_entry, is_argument, is_computed, pair_of, with_fellows
 from louver.analysis.masks import Bound
-from louver.ir.polynomial import ONE, Monomial, Polynomial, divide, remainders
+from louver.ir.polynomial import ONE, Monomial, Part, Polynomial, divide, remainders
 from louver.ir.refusal import unsupported
 
 EVERY = (1 << 31) - 1
@@ -305,7 +305,9 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     size = sizes[0] if sizes else each.size
     if size is None:
         return each, []
-    shared = [term for term in each.first if term in size.terms]
+    # A quotient that selects a matrix may also be part of a remainder in the index: 32 * (i % 2) + 8192 * (i // 2).
+    quotients = {monomial for monomial, _ in each.first if any(isinstance(atom, Part) for atom, _ in monomial)}
+    shared = [term for term in size if term in each.first.terms or term[0] in quotients]
     moved = with_fellows(
         [term for term in shared if is_computed(term[0]) or _goes_to_matrix(term, each, size)], each.first
     )

@@ -23,7 +23,7 @@ from louver.analysis.passages import end_of
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
-from louver.ir.polynomial import ONE, Extreme, Part, Polynomial, Size, programs
+from louver.ir.polynomial import ONE, Extreme, Part, Polynomial, Size, programs, remainders
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetNumProgramsOp, Index
 from louver.ir.tile.syntax import join_indices
@@ -132,10 +132,10 @@ class Affine:
             case arith.RemSIOp() if (found := self._remainder(op)) is not None:
                 return found
             case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
-                return self.integer(op.lhs) // by
+                return _divided(self.integer(op.lhs), by)
             case arith.RemSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
                 whole = self.integer(op.lhs)
-                return whole - whole // by * by
+                return whole - _divided(whole, by) * by
             case _:
                 pass
         if as_tensor(value.type) is not None:
@@ -441,6 +441,17 @@ def is_count(value: Polynomial) -> bool:
         factor > 0 and all(not isinstance(atom, Part) or is_count(atom.whole) for atom, _ in monomial)
         for monomial, factor in value
     )
+
+
+def _divided(whole: Polynomial, by: int) -> Polynomial:
+    """The quotient by a number. What is at least 0 and counts programs is divided term by term: that of `8 * x + y` is
+    `2 * x + y // 4`.
+    """
+    apart = Polynomial.of({monomial: factor % by for monomial, factor in whole})
+    rests = remainders(whole)
+    numbers = [whole - sum((rest.terms for rest in rests), Polynomial.number(0)), *(rest.whole for rest in rests)]
+    counts = all(isinstance(each, SSAValue) and isinstance(each.owner, tt.GetProgramIdOp) for each in whole.leaves)
+    return (whole - apart) // by + apart // by if counts and all(map(is_count, numbers)) else whole // by
 
 
 def _is_given(atom: Hashable) -> bool:

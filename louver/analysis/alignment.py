@@ -22,7 +22,7 @@ NOTHING: Needs = frozenset()
 
 def multiple_if(entry: Index, of: int) -> Needs | None:
     """The conditions under which `entry` is a multiple of `of`, a power of two; None if there is no proof. The proof
-    covers constants, arguments, sums, products, selections, and loops with suitable bounds and steps.
+    covers constants, arguments, sums, products, remainders, selections, and loops with suitable bounds and steps.
     """
     return _multiple_if(entry, of, frozenset())
 
@@ -38,7 +38,12 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
             return _product(left, right, of, assumed)
         case arith.SubiOp(lhs=left, rhs=right) if _is_rest(right, left, of):
             return NOTHING
-        case arith.AddiOp(lhs=left, rhs=right) | arith.SubiOp(lhs=left, rhs=right):
+        case (
+            arith.AddiOp(lhs=left, rhs=right)
+            | arith.SubiOp(lhs=left, rhs=right)
+            | arith.RemSIOp(lhs=left, rhs=right)
+            | arith.RemUIOp(lhs=left, rhs=right)
+        ):
             return _all((left, right), of, assumed)
         case arith.MinSIOp(lhs=left, rhs=right) | arith.MaxSIOp(lhs=left, rhs=right) | SelectOp(lhs=left, rhs=right):
             return _all((left, right), of, assumed)

@@ -1,4 +1,8 @@
-"""Loops over steps of K in which the next step reads what this one would read as many columns further on."""
+"""Loops over steps of K in which the next step reads what this one would read as many columns further on.
+
+It is the next one of some steps that are taken at once. These may be within a block of a block-sparse matrix, whose number is
+loaded: `k // 4` is one number for the steps `k` and `k + 1`, if two are taken at once from 0 on.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +54,13 @@ def source_dimension(op: Operation, dimension: int) -> int:
 
 @dataclass(slots=True)
 class AlikeSteps:
-    """The steps of a loop. columns: of a step. carried: the dimension of columns of each tile that the loop carries, by its
-    argument, as far as `are_alike` has found them.
+    """The steps of a loop. columns: of a step. at_once: steps that are taken at once. carried: the dimension of columns of each
+    tile that the loop carries, by its argument, as far as `are_alike` has found them.
     """
 
     loop: scf.ForOp
     columns: int
+    at_once: int
     affine: Affine = field(default_factory=Affine)
     carried: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
 
@@ -84,8 +89,11 @@ class AlikeSteps:
 
     def are_whole(self, steps: int) -> bool:
         """Whether the number of steps is a known multiple of `steps`."""
+        # An end below the start is no step either way.
+        begin, end, step = (self.affine.integer(each) for each in (self.loop.lb, self.loop.ub, self.loop.step))
         times = self.affine.times(self.loop)
-        return times is not None and times.quotient(Polynomial.number(steps)) is not None
+        whole = (end - begin).quotient(step * steps) is not None
+        return whole or (times is not None and times.quotient(Polynomial.number(steps)) is not None)
 
     def length(self) -> SSAValue | None:
         """The number of columns of all steps, if the loop begins at the first one."""
@@ -149,14 +157,29 @@ class AlikeSteps:
                 return Change(one.lane + other.lane * sign, one.step + other.step * sign)
             case arith.MuliOp():
                 return self._product(op, dimension)
+            case arith.DivSIOp() | arith.DivUIOp() if self._parts(op):
+                return FIXED
+            case arith.RemSIOp() | arith.RemUIOp() if self._parts(op):
+                return self._change(op.lhs, dimension)
             case SplatOp():
                 return self._change(op.src, -1)
             case ExtSIOp() | BroadcastOp() | ExpandDimsOp() | TransOp():
                 return self._change(op.operands[0], source_dimension(op, dimension))
+            case LoadOp(ptr=pointer, mask=None) if as_tensor(pointer.type) is None:
+                return FIXED if self._change(pointer, -1) == FIXED else None
             case _ if has_no_effect(op) and not op.regions:
                 return FIXED if all(self._change(each, dimension) == FIXED for each in op.operands) else None
             case _:
                 return None
+
+    def _parts(self, op: Operation) -> bool:
+        """Whether an operation divides the loop's counter into blocks of whole numbers of steps that are taken at once."""
+        number, step = self.loop.body.block.args[0], constant_integer(self.loop.step)
+        by, begin = constant_integer(op.operands[1]), constant_integer(self.loop.lb)
+        if without_extension(op.operands[0]) is not number or step is None or by is None or begin is None:
+            return False
+        whole = step * self.at_once
+        return begin >= 0 < by and begin % whole == by % whole == 0
 
     def _product(self, op: arith.MuliOp, dimension: int) -> Change | None:
         for one, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):

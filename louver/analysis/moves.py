@@ -29,14 +29,15 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
     pitch = min((each.stride.constant or 0 for each in others), default=0)
     rests = {term: rest.factor for rest in remainders(along.first) for term in rest.terms}
     whole = _rows_of_loops(along, affine) if across else None
-    jumps = _jumps(along.first)
+    span = _span(along, affine)
+    jumps = _jumps(Polynomial(frozenset(term for term in along.first if term not in rests)))
     terms = [*(along.first - Polynomial(frozenset(jumps)))]
     moved = [
         (term, by)
         for term, by in terms
         if is_computed(term)
         and not _ends_loop(term, by, along.first, affine)
-        and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
+        and (by == whole or not _goes_on(term, rests.get((term, by), by), (along.extent, span), pitch, sparse))
     ]
     if not moved:
         return found
@@ -86,15 +87,26 @@ def _rows_of_loops(along: Dimension, affine: Affine) -> int | None:
     return most[0] if steps and end == most[0] else None
 
 
-def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: bool) -> bool:
+def _span(along: Dimension, affine: Affine) -> int:
+    """The elements along a row that loops with a known number of iterations read, from first to last."""
+    span = along.extent
+    for term, by in along.first:
+        ((atom, power), *others) = [*term] or [(None, 0)]
+        times = affine.times(atom.loop) if isinstance(atom, Iteration) and power == 1 and not others else None
+        span += by * (times.constant - 1) if times is not None and times.constant is not None else 0
+    return span
+
+
+def _goes_on(monomial: Monomial, factor: int, tiles: tuple[int, int], pitch: int, sparse: bool) -> bool:
     """Whether a move stays in the row: it follows a loop's iterations, counts tiles, or is by less than a row.
 
     An iteration times an argument goes to a matrix, such as that of an expert, but whole tiles (`k * PARTS * TK`) stay.
+    tiles: the length of a tile, and that of all tiles of loops: parts of a row follow each other.
     pitch: the length of a row, 0 if it is not known.
     """
     times_argument = any(is_argument(atom) for atom, _ in monomial)
     if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
-        return not times_argument or factor % extent == 0
+        return not times_argument or factor % tiles[0] == 0
     if times_argument:
         return False
-    return not sparse or abs(factor) < pitch or (abs(factor) == extent and sum(power for _, power in monomial) == 1)
+    return not sparse or abs(factor) < pitch or (abs(factor) in tiles and sum(power for _, power in monomial) == 1)

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal, TypeAlias, cast
 
 Monomial: TypeAlias = frozenset[tuple[Hashable, int]]
@@ -86,7 +87,11 @@ class Polynomial:
             return exact
         if by.constant is not None and self.constant is not None:
             return Polynomial.number(_quotient(self.constant, by.constant))
-        return Polynomial.atom(Part(self, by))
+        # Both sides lose what divides all of them: 2 * i // 4 is i // 2, which `remainders` then knows beside 64 * i.
+        common = Polynomial.number(gcd(*(factor for _, factor in (*self.terms, *by.terms))))
+        whole, part = self.quotient(common), by.quotient(common)
+        assert whole is not None and part is not None
+        return Polynomial.atom(Part(whole, part))
 
     def quotient(self, by: Polynomial) -> Polynomial | None:
         """The quotient by a single monomial, if the division is exact; else None."""
@@ -372,15 +377,18 @@ class Remainder:
 
 
 def remainders(number: Polynomial) -> list[Remainder]:
-    """The remainders by numbers among the terms of a number."""
+    """The remainders by numbers among the terms of a number.
+
+    A quotient may be added to them: `64 * x - 511 * (x // 8)` is `64 * (x % 8) + x // 8`.
+    """
     found: list[Remainder] = []
     for monomial, times in number:
         part = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
         by = part.by.constant if part is not None and monomial == frozenset({(part, 1)}) else None
-        if part is None or not by or by < 1 or times > 0 or times % by:
+        if part is None or not by or by < 1 or times > 0:
             continue
-        factor = -times // by
-        terms = part.whole * factor + Polynomial.of({monomial: times})
-        if terms.terms <= number.terms:
-            found.append(Remainder(factor, part.whole, by, terms))
+        factor = -(times // by)
+        dividend = part.whole * factor
+        if dividend.terms <= number.terms:
+            found.append(Remainder(factor, part.whole, by, dividend - Polynomial.of({monomial: factor * by})))
     return found

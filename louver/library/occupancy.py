@@ -66,19 +66,16 @@ class Assembled:
         )
 
 
-def with_room(kernel: CompiledKernel, warps: int | None, machine: str | None = None) -> Assembled:
-    """The kernel as it is launched. Products stay unchanged.
+def with_room(kernel: CompiledKernel, machine: str | None = None) -> Assembled:
+    """The kernel as it is launched. Products stay unchanged. If threads spill, the number of warps that the user asks for is doubled, too.
 
-    warps: what the user asks for; None leaves the number to Louver. If threads spill, fewer than that are doubled.
     machine: the target to assemble for, by default the kernel's own. A newer GPU runs kernels of an older target.
     """
     if not isinstance(kernel.made, CompiledTiles):
         return Assembled.of(kernel, machine)
     with ExitStack() as begun:
         first, ahead = _begin(kernel.made, machine, begun)
-        found = _in_order(Assembled(kernel, first.assembly()), machine)
-        if warps is None or found.warps < warps:
-            found = _with_warps(found, machine)
+        found = _with_warps(_in_order(Assembled(kernel, first.assembly()), machine), machine)
         return found if found.spilled else _closer(found, machine, ahead)
 
 

@@ -13,6 +13,7 @@ from louver.compile.canonical.count_elements import count_elements
 from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.canonical.describe_tiles import describe_tiles
+from louver.compile.canonical.drop_branches import drop_branches
 from louver.compile.canonical.drop_choices import drop_choices
 from louver.compile.canonical.drop_counters import drop_counters
 from louver.compile.canonical.fold_sums import add_in_place
@@ -24,6 +25,7 @@ from louver.compile.canonical.join_stores import join_stores
 from louver.compile.canonical.join_tails import join_tails
 from louver.compile.canonical.load_once import load_once
 from louver.compile.canonical.make_host_descriptors import make_host_descriptors
+from louver.compile.canonical.narrow_operands import narrow_operands
 from louver.compile.canonical.nest_loops import nest_loops
 from louver.compile.canonical.number_tiles import number_tiles
 from louver.compile.canonical.open_branches import open_branches
@@ -56,7 +58,9 @@ def drop_assumptions(module: ModuleOp) -> None:
 
 
 COUNT_LOOPS = on_module(count_loops)
+DROP_BRANCHES = on_module(drop_branches)
 JOIN_ARMS = on_module(join_arms)
+NARROW_OPERANDS = on_module(narrow_operands)
 NEST_LOOPS = on_module(nest_loops)
 DROP_CHOICES = on_module(drop_choices)
 BRANCH_ON_TENSORS = on_module(branch_on_tensors)
@@ -71,6 +75,8 @@ LOAD_ONCE = on_module(load_once)
 
 CANONICAL: tuple[Pass[State], ...] = (
     COUNT_LOOPS,
+    DROP_BRANCHES,
+    NARROW_OPERANDS,
     JOIN_ARMS,
     NEST_LOOPS,
     DROP_CHOICES,

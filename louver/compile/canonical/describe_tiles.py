@@ -247,10 +247,11 @@ class Describer:
             )
         return found
 
-    def access(self, op: TileAccess, *, follow: bool = False) -> Access:
+    def access(self, op: TileAccess, *, follow: bool = False, sparse: bool = False) -> Access:
         """The tile that an operation accesses. Rejects accesses that are not a tile of a matrix, alone or in a batch.
 
-        follow: whether the launch checks that a mask which stays in a loop is the one that moves with the pointer.
+        follow: whether the launch checks that a mask which stays in a loop is the one that moves with the pointer. sparse: whether
+        the tile is sparse, though its type does not say so yet.
         """
         shape = tile_shape(op)
         assert shape is not None
@@ -262,7 +263,7 @@ class Describer:
             if op.other is not None and not is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
-        dense = not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None
+        dense = not sparse and (not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None)
         repeats = isinstance(op, tt.LoadOp) and dense
         pointer = self.affine.pointer(op.ptr)
         if follow and isinstance(pointer, Elements):

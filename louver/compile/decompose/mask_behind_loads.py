@@ -82,7 +82,7 @@ def _plan(op: tt.LoadOp, describer: Describer) -> _Plan | None:
         return None
     kept, behind = list[SSAValue](), list[SSAValue]()
     try:
-        found = describer.access(op, follow=True)
+        found = describer.access(op, follow=True, sparse=True)
         if len(found.dimensions) != 2 or found.base in describer.across:
             return None
         rows, columns = describer.ordered(op, found)

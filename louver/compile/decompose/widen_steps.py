@@ -69,7 +69,7 @@ def _widen(function: FuncOp, loop: scf.ForOp) -> bool:
     sums = [position(dot.d, end.operands) if any(each is dot.d for each in end.operands) else None for dot in dots]
     carried = all(at is not None and block.args[at + 1] is dot.c for at, dot in zip(sums, dots, strict=True))
     used = [at for at, result in enumerate(loop.results) if result.first_use is not None and at not in sums]
-    steps = AlikeSteps(loop, columns)
+    steps = AlikeSteps(loop, columns, STEPS)
     operands = [(each, dimension) for dot in dots for each, dimension in ((dot.a, 1), (dot.b, 0))]
     if not carried or used or not all(steps.are_alike(*each) for each in operands):
         return False

@@ -63,7 +63,7 @@ def loop() -> SSAValue:
                 )
             ),
             "0",
-            "31*programs x - 31",
+            "(programs x - 1)/8 + 31*min(7, programs x - 1)",
             [],
         ),
         (put(arith.MinSIOp(X, UNKNOWN)), None, "programs x - 1", []),

@@ -81,6 +81,8 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
     assert names(shared) == (
         "tile-ir",
         "count-loops",
+        "drop-branches",
+        "narrow-operands",
         "join-arms",
         "nest-loops",
         "drop-counters",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -205,3 +206,24 @@ def test_what_users_carry_themselves(rng: np.random.Generator, again: bool) -> N
         emulate_tiles(made, (1,), {"out": out, "a": a, "times": 3}, order=Seeded(seed), uninitialised=["out"])
         wide = a.astype(np.float64)
         np.testing.assert_allclose(out, 3 * (wide[0] @ wide[0] + wide[1] @ wide[1]), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("hint", "copied"),
+    [
+        ("evictionPolicy = evict_first", True),
+        ("cacheModifier = cg", True),
+        ("cacheModifier = ca evictionPolicy = evict_last", True),
+        ("cacheModifier = cv", False),
+        ("{isVolatile = true}", False),
+    ],
+)
+def test_hints_to_caches_keep_no_tile_from_a_ring(rng: np.random.Generator, hint: str, copied: bool) -> None:
+    text = BY_HAND.replace("FIRST", "%start = tt.load %a1 : tensor<32x32x!tt.ptr<f16>>")
+    text = re.sub(r"(= tt\.load %\w+) :", rf"\1 {hint} :", text)
+    made = compile_tiles(parse_ir(text), warps=2)
+    assert ("cp.async" in made.ptx) == copied
+    a, out = rng.standard_normal((3, 32, 32)).astype(np.float16), np.full((32, 32), np.nan, np.float32)
+    emulate_tiles(made, (1,), {"out": out, "a": a, "times": 2}, uninitialised=["out"])
+    wide = a.astype(np.float64)
+    np.testing.assert_allclose(out, 2 * (wide[0] @ wide[0] + wide[1] @ wide[1]), rtol=1e-4, atol=1e-3)

@@ -12,6 +12,9 @@ import louver
 
 pytest.importorskip("triton")
 
+import triton
+import triton.language as tl
+
 from support.triton.loaded import loaded
 
 HELD, ROW, BM, BN = 64, 160, 16, 32
@@ -66,3 +69,42 @@ def test_columns_of_a_transposed_tensor_are_computed() -> None:
     assert "w is read at computed addresses" in str(kernel.explain(**given))
     kernel.emulate[1, 2](**given)
     np.testing.assert_allclose(given["y"], wanted, rtol=1e-6)
+
+
+@triton.jit
+def halves_of_adapters(x, w, y, adapters, ranks, N, K, we, wn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Rows of x times one half of a loaded matrix of w [matrices, 2 * N, K], of which a loaded number of columns counts."""
+    half, adapter = tl.program_id(1), tl.load(adapters + tl.program_id(0))
+    rank = tl.minimum(K, tl.load(ranks + adapter))
+    m, n, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(2) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    x_at = x + m[:, None] * K + k[None, :]
+    w_at = w + adapter * we + half * N * wn + n[None, :] * wn + k[:, None]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for step in range(tl.cdiv(rank, BK)):
+        a = tl.load(x_at, mask=k[None, :] < rank - step * BK, other=0.0)
+        b = tl.load(w_at, mask=(k[:, None] < rank - step * BK) & (n[None, :] < N), other=0.0)
+        total += tl.dot(a, b)
+        x_at += BK
+        w_at += BK
+    tl.store(y + m[:, None] * (2 * N) + half * N + n[None, :], total, mask=(n < N)[None, :])
+
+
+@pytest.mark.parametrize(("rows", "computed"), [(48, False), (40, True)])
+def test_halves_of_loaded_matrices(rng: np.random.Generator, rows: int, computed: bool) -> None:
+    """Both numbers select a part of a batch. A half of other rows than a multiple of 16 shares metadata with the next one."""
+    held, k = 3, 64
+    adapters, ranks = np.array([2, 0, 1, 2], np.int32), np.array([64, 19, 40], np.int32)
+    x = rng.integers(-3, 4, (len(adapters) * BM, k)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (held, 2 * rows, k)).astype(np.float16), "2:4")
+    wanted = np.concatenate(
+        [
+            x[place * BM :][:BM, : ranks[at]].astype(np.float64) @ w[at, :, : ranks[at]].astype(np.float64).T
+            for place, at in enumerate(adapters)
+        ]
+    )
+    y = np.full(wanted.shape, np.nan, np.float32)
+    kernel, grid = louver.jit(halves_of_adapters), (len(adapters), 2, 2)
+    given = x, louver.compress(w, "2:4"), y, adapters, ranks, rows, k, 2 * rows * k, k, BM, BN, 16
+    kernel.emulate[grid](*given)
+    np.testing.assert_array_equal(y, wanted)
+    assert ("computed addresses" in str(kernel.explain[grid](*given))) is computed

@@ -112,3 +112,57 @@ def test_vectors_are_multiplied_as_they_arrive(rng: np.random.Generator, k: int)
     before, _, inside = ptx.partition("\nloop_")
     assert ".shared" not in inside and "ld.global.b16" not in ptx
     assert before.count("ld.global.v4") == inside.count("ld.global.v4") > 0
+
+
+@triton.jit
+def log_sums(
+    y, spread, x, w, M, N, K, CARRIED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """log(sum(exp(row))) of x [M, K] by w [N, K], added to what y holds; and the middle of each row's ends."""
+    m, n, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    most, least = tl.full((BM,), -float("inf"), tl.float32), tl.zeros((BM,), tl.float32)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for first in range(0, K, BK):
+        inside = (first + k < K)[None, :]
+        one = tl.load(x + m[:, None] * K + (first + k)[None, :], mask=(m < M)[:, None] & inside, other=0.0)
+        two = tl.load(w + n[:, None] * K + (first + k)[None, :], mask=(n < N)[:, None] & inside, other=0.0)
+        total = tl.dot(one, two.T, total)
+        if CARRIED:
+            most = tl.maximum(most, tl.max(total, 1))
+            least = tl.minimum(least, tl.min(total, 1))
+    values = tl.where((n < N)[None, :], total, -float("inf"))
+    top = tl.max(values, 1)
+    found = top + tl.log(tl.sum(tl.exp(values - top[:, None]), 1))
+    known = tl.load(y + m, mask=m < M, other=0.0)
+    high = tl.maximum(known, found)
+    tl.store(y + m, high + tl.log(tl.exp(known - high) + tl.exp(found - high)), mask=m < M)
+    if not CARRIED:
+        most, least = top, tl.min(total, 1)
+    tl.store(spread + m, (most + least) * 0.5, mask=m < M)
+
+
+@pytest.mark.parametrize("carried", [False, True])
+@pytest.mark.parametrize("tile", [(128, 128), (256, 64), (32, 128)])
+def test_each_element_of_a_result_is_computed_once(
+    rng: np.random.Generator, tile: tuple[int, int], carried: bool
+) -> None:
+    """All warps share the rows of a transposed product; one thread computes with the result of a row."""
+    (block, columns), k = tile, 72
+    rows = 2 * block - 3
+    x = (rng.standard_normal((rows, k)) * 0.3).astype(np.float16)
+    w = louver.prune(rng.standard_normal((columns - 5, k)).astype(np.float16), "2:4")
+    known, spread = rng.standard_normal(rows).astype(np.float32), np.full(rows, np.nan, np.float32)
+    sizes: dict[str, Any] = {"CARRIED": carried, "BM": block, "BN": columns, "BK": 64, "num_warps": 8}
+    given = (spread, x, louver.compress(w, "2:4"), rows, columns - 5, k)
+    y, kernel = known.copy(), louver.jit(log_sums)
+    kernel.emulate[2,](y, *given, **sizes)
+    exact = x.astype(np.float64) @ w.astype(np.float64).T
+    wanted = np.logaddexp(known.astype(np.float64), np.logaddexp.reduce(exact, axis=1))
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
+    # The last columns of a tile are zeros; a loop carries the ends of all its sums.
+    first = x[:, :64].astype(np.float64) @ w[:, :64].astype(np.float64).T
+    seen = np.concatenate([first, exact], 1) if carried else exact
+    least, most = np.minimum(seen.min(1), 0), np.maximum(seen.max(1), 0) if carried else seen.max(1)
+    np.testing.assert_allclose(spread, (most + least) / 2, rtol=1e-3, atol=2e-3)
+    if not carried:
+        assert kernel.explain[2,](known, *given, **sizes).ptx.count("lg2.approx") <= 4

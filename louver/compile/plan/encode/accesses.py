@@ -1,10 +1,17 @@
-"""Computes the cost of a tile's loads and stores in a layout, from the memory lines and sectors that a warp accesses."""
+"""Computes the cost of a tile's loads and stores in a layout, from the memory lines and sectors that a warp accesses, and that of
+its arithmetic.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import cast
 
+from xdsl.dialects import arith, math
+from xdsl.dialects.builtin import AnyFloat
+from xdsl.ir import SSAValue
+
+from louver.analysis.effects import is_elementwise
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.compile.plan.feeds.chunks import known_chunk
@@ -26,6 +33,21 @@ SWAP = 16
 
 WORD = 4
 """Bytes of the least atomic access of a GPU."""
+
+SLOW = 15
+"""Turns of a scheduler that a division, an exponential or a logarithm takes: 7 instructions, and a special function, which takes 8
+turns. Source: CUDA C++ Programming Guide, throughput of arithmetic instructions (16 reciprocals and 128 products a clock and SM).
+"""
+
+_QUICK = (math.AbsFOp, math.CeilOp, math.CopySignOp, math.FloorOp, math.FmaOp, math.RoundEvenOp, math.TruncOp)
+_SLOW = (arith.DivfOp, *(op for op in math.Math.operations if op not in _QUICK))
+
+
+def turns(value: SSAValue, layout: Layout) -> float:
+    """Turns of the banks in which a thread computes its floating-point elements of a tile; 0 if no elementwise operation makes it."""
+    if not is_elementwise(value.owner) or not isinstance(tensor_of(value).element_type, AnyFloat):
+        return 0
+    return len(layout.registers) * (SLOW if type(value.owner) in _SLOW else 1) / SCHEDULERS
 
 
 @dataclass(frozen=True, slots=True)

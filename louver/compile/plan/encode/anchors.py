@@ -18,6 +18,7 @@ from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import passages
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.copied import copied_loads
+from louver.compile.plan.encode.reduced import encoding_of_result
 from louver.compile.plan.encode.unit import (
     MOST_COLUMNS,
     MOST_SUMS,
@@ -196,6 +197,7 @@ class Natures:
         # Warpgroup products gain nothing if elements are moved one by one.
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
+        self._results: dict[tt.ReduceOp, Encoding] = {}
         self.stores: dict[Operation, Encoding] = {}
         self.kept: dict[SSAValue, Encoding] = {}
         operations = list(function.body.walk())
@@ -301,7 +303,7 @@ class Natures:
             case tt.AtomicRMWOp() | tt.AtomicCASOp():
                 encoding = self.place(op) if is_tile(op.result) else None
             case tt.ReduceOp():
-                encoding = tt.SliceAttr.of(op.axis.value.data, self.source(op))
+                encoding = self._reduced(op, self.source(op))
             case tt.ScanOp():
                 encoding = self.source(op)
             case tt.JoinOp():
@@ -312,6 +314,11 @@ class Natures:
             if is_tile(result) and encoding is not None:
                 self._found.setdefault(result, encoding)
 
+    def _reduced(self, op: tt.ReduceOp, source: Encoding) -> Encoding:
+        if op not in self._results:
+            self._results[op] = encoding_of_result(op, source, self.warps, self.runs)
+        return self._results[op]
+
     def _given(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
         """The values to which this operation gives an encoding."""
         match op:
@@ -320,7 +327,7 @@ class Natures:
                 return [(op.d, product_encoding(op, self.warps, staged, self.registers, apart=self.apart))]
             case tt.ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
-                return [(each, found and tt.SliceAttr.of(op.axis.value.data, found)) for each in op.result]
+                return [(each, found and self._reduced(op, found)) for each in op.result]
             case tt.ScanOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found) for each in op.result]

@@ -7,17 +7,14 @@ few elements, until a broadcast needs the layout of the sums.
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import AnyFloat
+from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import passages
-from louver.compile.plan.encode.accesses import Run, run_of
+from louver.compile.plan.encode.accesses import Run, run_of, turns
 from louver.compile.plan.encode.anchors import Natures, is_tile
 from louver.compile.plan.encode.demand import SOURCES, Demands, operand_encodings
 from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
-from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.ir.tile import BlockedAttr, BroadcastOp, CompressOp, DecompressOp, ExpandDimsOp, FuncOp, LoadOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
@@ -25,11 +22,6 @@ from louver.ir.tile.types import memory_bytes, tensor_of
 
 STEPS = 16
 """Steps that a loop is taken to run."""
-
-DIVISION = 15
-"""Turns of a scheduler that a division takes: 7 instructions, and a reciprocal, which takes 8 turns. Source: CUDA C++ Programming
-Guide, throughput of arithmetic instructions (16 reciprocals and 128 products a clock and SM).
-"""
 
 GAIN = 32
 """Turns of the banks that the exchanges of a step must gain. They cover addresses and waits."""
@@ -126,9 +118,7 @@ def _cost(natures: Natures, op: Operation, value: SSAValue, layout: Layout) -> f
     """The cost of an operation on the elements of a thread. Numbers of addresses and masks belong to their loads."""
     if isinstance(op, LoadOp):
         return (run_of(op, natures.runs) or Run.scattered(op)).cost(layout)
-    if not is_elementwise(op) or not isinstance(tensor_of(value).element_type, AnyFloat):
-        return 0
-    return len(layout.registers) * (DIVISION if isinstance(op, arith.DivfOp) else 1) / SCHEDULERS
+    return turns(value, layout)
 
 
 def _runs(value: SSAValue) -> int:

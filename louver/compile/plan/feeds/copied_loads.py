@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
+from louver.compile.plan.feeds.steps_ahead import Sources
 from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
 from louver.ir.tile.types import splat_of
 
@@ -27,8 +28,11 @@ def addresses(load: LoadOp) -> list[SSAValue]:
 
 
 def may_be_copied(load: LoadOp) -> bool:
-    """Whether a copy may replace a load. The load has no cache hints, and masked elements are zeros or any legal codes."""
-    if load.cache is not None or load.evict is not None or load.is_volatile is not None:
+    """Whether a copy may replace a load. Masked elements are zeros or any legal codes.
+
+    Hints to caches do not count, but `cv` does: such a load never takes what a cache holds.
+    """
+    if load.is_volatile is not None or (load.cache is not None and load.cache.data == "cv"):
         return False
     return load.box is not None or gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 
@@ -63,6 +67,15 @@ def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> b
         array is not None and other is not None and array is not other and (array in apart or other in apart)
         for other in stored
     )
+
+
+def known_ahead(loop: scf.ForOp, values: Iterable[SSAValue], apart: Container[SSAValue], *, repeated: bool) -> bool:
+    """Whether values may be computed before their iteration, from scalars that no store of the loop changes.
+
+    apart, repeated: as in `is_unchanged` and `Sources`.
+    """
+    sources = Sources(loop, values, repeated=repeated)
+    return sources.known_ahead and all(is_unchanged(each, loop, apart) for each in sources.loads)
 
 
 def gives_zeros(load: LoadOp) -> bool:

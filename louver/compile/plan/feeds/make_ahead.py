@@ -61,7 +61,7 @@ def _is_made(loop: scf.ForOp, put: ConvertLayoutOp) -> bool:
     if not in_shared(put.result) or in_shared(put.src) or not _multiplied(put.result):
         return False
     source = put.src.owner.src if isinstance(put.src.owner, TransOp) else put.src
-    if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner):
+    if isinstance(source.owner, LoadOp) and goes_to_ring(loop, source.owner, ()):
         return False
     made, carried = computed([put.src], block)
     early = all(isinstance(op, LoadOp) or is_pure(op) for op in made)

@@ -52,7 +52,8 @@ def loop_around(loop: scf.ForOp, loads: Sequence[tt.LoadOp], apart: Container[SS
     others += [value for each in loads for value in addresses(each)]
     outside = [value for value in others if value.owner is not block and value.owner.parent is not block]
     wanted = [loop.lb, loop.ub, loop.step, *firsts, *outside]
-    return around if Sources(around, wanted, repeated=False).known_ahead else None
+    outer = Sources(around, wanted, repeated=False)
+    return around if outer.known_ahead and not outer.loads and not sources.loads else None
 
 
 def _may_come_later(op: Operation) -> bool:

@@ -24,6 +24,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
+from louver.compile.plan.feeds.copied_loads import addresses, is_unchanged, known_ahead
 from louver.compile.plan.feeds.neighbours import tile_bytes
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
@@ -32,6 +33,7 @@ from louver.compile.rewrite.insert import carrying, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import DotOp, FuncOp, LoadOp, ReduceOp
+from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
 
@@ -40,37 +42,44 @@ KEPT_BYTES = 448
 
 
 def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
-    """Rewrites innermost loops in place, if they only load and compute, and have dots with operands in shared memory, or
+    """Rewrites innermost loops in place, if they load, compute and store, and have dots with operands in shared memory, or
     reductions and no dots.
 
     Loads of scalars, of dot operands and of what is reduced move ahead, if all of them and the sums fit `KEPT_BYTES`.
-    A load does not move if its address depends on loads or sums of the loop.
+    A load does not move if its address depends on tiles or sums of the loop. Scalars on which addresses depend move first, so
+    that they are there when tiles, or copies of a ring, need them. In a loop that also stores, only they move, if no store may
+    change them: what the loop carries keeps products from running on.
 
     warps: warps of a CTA.
     rings: whether ring-copies follows. Loads that it copies do not move ahead.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        staged = staged_operands(function)
+        staged, apart = staged_operands(function), apart_of(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             block = loop.body.block
             dots = [op for op in block.ops if isinstance(op, DotOp)]
             reduces = not dots and any(isinstance(op, ReduceOp) for op in block.ops)
             multiplies = any(value in staged for dot in dots for value in (dot.a, dot.b))
-            if not (reduces or multiplies) or not only_loads(loop):
+            if not (reduces or multiplies) or not only_loads(loop, stores=True):
                 continue
+            tiles = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
+            needed = Sources(loop, [each for tile in tiles for each in addresses(tile)], repeated=False).loads
             multiplied = _multiplied(dots) if multiplies else set(block.ops)
             loads = [
                 op
                 for op in block.ops
                 if isinstance(op, LoadOp)
-                and (op in multiplied or as_tensor(op.result.type) is None)
-                and not (rings and goes_to_ring(loop, op))
-                and Sources(loop, op.operands, repeated=False).known_ahead
+                and (op in needed or (only_loads(loop) and (op in multiplied or as_tensor(op.result.type) is None)))
+                and is_unchanged(op, loop, apart)
+                and not (rings and goes_to_ring(loop, op, apart))
+                and known_ahead(loop, op.operands, apart, repeated=False)
             ]
             sums = [dot.d for dot in dots] if dots else [each for each in loop.results if as_tensor(each.type)]
             kept = sum(map(tile_bytes, [*(load.result for load in loads), *sums]))
-            if loads and kept <= KEPT_BYTES * LANES * warps:
-                _load_ahead(loop, loads)
+            if kept > KEPT_BYTES * LANES * warps:
+                continue
+            for ahead in ([op for op in loads if op in needed], [op for op in loads if op not in needed]):
+                loop = _load_ahead(loop, ahead) if ahead else loop
         remove_dead(function)
 
 
@@ -104,8 +113,8 @@ def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
     return found
 
 
-def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
-    """Move these loads of the loop one step ahead."""
+def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> scf.ForOp:
+    """Move these loads of the loop one step ahead. Returns the new loop."""
     block, end = loop.body.block, end_of(loop.body.block)
     sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
     made, varying = sources.made, sources.varying
@@ -125,7 +134,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     following.name_hint = number.name_hint
     ends = dict[SSAValue, SSAValue](zip(block.args, (following, *end.operands), strict=True))
     ahead = _loads_at(at, loads, [op for op in made if op in varying], ends, goes_on)
-    _carry(loop, loads, first, ahead)
+    return _carry(loop, loads, first, ahead)
 
 
 def _loads_at(
@@ -143,7 +152,7 @@ def _loads_at(
     return [loaded_again(before, load, known, guard) for load in loads]
 
 
-def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> None:
+def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> scf.ForOp:
     """Replace the loads of the loop by arguments that carry the tiles loaded ahead."""
     block, end = loop.body.block, end_of(loop.body.block)
     for load in loads:
@@ -151,3 +160,4 @@ def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], 
         Rewriter.replace_op(load, [], [tile])
     new = carrying(loop, [*loop.iter_args, *first], [*end.operands, *ahead])
     Rewriter.replace_op(loop, [], new.results[: len(loop.results)])
+    return new

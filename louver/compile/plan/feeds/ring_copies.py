@@ -43,6 +43,7 @@ from louver.compile.plan.feeds.copied_loads import (
     array_of,
     gives_zeros,
     is_unchanged,
+    known_ahead,
     may_be_copied,
     only_user,
 )
@@ -140,7 +141,7 @@ def ring_copies(
         early, late = list[_Wish](), list[_Wish]()
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = [op for op in loop.body.block.ops if isinstance(op, tt.LoadOp) and is_unchanged(op, loop, apart)]
-            tiles = [found for op in loads if (found := _tile(loop, op))]
+            tiles = [found for op in loads if (found := _tile(loop, op, apart))]
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
             if tiles:
@@ -227,12 +228,12 @@ class _Shares:
         return demand
 
 
-def goes_to_ring(loop: scf.ForOp, load: tt.LoadOp) -> bool:
+def goes_to_ring(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> bool:
     """Whether this pass copies the tile of a load, if shared memory is left."""
-    return _tile(loop, load) is not None
+    return is_unchanged(load, loop, apart) and _tile(loop, load, apart) is not None
 
 
-def _tile(loop: scf.ForOp, load: tt.LoadOp) -> _Tile | None:
+def _tile(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> _Tile | None:
     """The tile of a load, if its only use is the conversion to shared memory, and masked elements are zeros or any
     legal codes.
     """
@@ -258,7 +259,7 @@ def _tile(loop: scf.ForOp, load: tt.LoadOp) -> _Tile | None:
         return None
     if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
         return None
-    if not Sources(loop, addresses(load), repeated=True).known_ahead:
+    if not known_ahead(loop, addresses(load), apart, repeated=True):
         return None
     elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
     return _Tile(load, turn, put, elsewhere, chunk, first)

@@ -30,6 +30,7 @@ class Sources:
     varying: those whose results may differ between iterations.
     carried: the loop arguments on which they, and the next values of these arguments, depend.
     stepped: the operations that compute these next values, in order.
+    loads: scalars that some of them load. They may be loaded again under a mask, if no store of the loop changes them.
     known_ahead: whether all operations may run before the iteration.
     """
 
@@ -49,7 +50,9 @@ class Sources:
         self.made = [op for op in block.ops if op in made]
         self.stepped = [op for op in block.ops if op in stepped]
         self.varying = varying(self.made, block)
-        self.known_ahead = all(is_pure(op) for op in (*made, *stepped))
+        every = [op for op in block.ops if op in made or op in stepped]
+        self.loads = [op for op in every if isinstance(op, LoadOp) and as_tensor(op.result.type) is None]
+        self.known_ahead = all(is_pure(op) or op in self.loads for op in every)
 
 
 def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], list[SSAValue]]:
@@ -129,10 +132,13 @@ def computed_again(
     """Clones operations before `before`.
 
     known: maps values of the loop's body to values there. The results are added to it.
-    guard: if it is false, the results are not used, and divisors are replaced by 1. In the loop itself a division by a
+    guard: if it is false, the results are not used, nothing is loaded, and divisors are replaced by 1. In the loop itself a division by a
     fixed number keeps its divisor, because the assembler then computes one reciprocal for all steps.
     """
     for op in made:
+        if isinstance(op, LoadOp):
+            known[op.result] = loaded_again(before, op, known, guard)
+            continue
         divided = op.parent is before.parent and not takes_any(op) and op.operands[1] not in known
         new = op.clone(known)
         Rewriter.insert_op(new, InsertPoint.before(before))
