@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from xdsl.ir import Operation
 
@@ -27,6 +28,8 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
         return found
     others = () if across else [each for each in found.dimensions if each is not along]
     pitch = min((each.stride.constant or 0 for each in others), default=0)
+    # A matrix has the elements of a tile at least, so a number below that moves along a row, whose length is not known.
+    tile = 0 if pitch else prod(each.extent for each in found.dimensions)
     rests = {term: rest.factor for rest in remainders(along.first) for term in rest.terms}
     whole = _rows_of_loops(along, affine) if across else None
     jumps = _jumps(along.first)
@@ -36,7 +39,7 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
         for term, by in terms
         if is_computed(term)
         and not _ends_loop(term, by, along.first, affine)
-        and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse))
+        and (by == whole or not _goes_on(term, rests.get((term, by), by), along.extent, pitch, sparse, tile))
     ]
     if not moved:
         return found
@@ -86,7 +89,7 @@ def _rows_of_loops(along: Dimension, affine: Affine) -> int | None:
     return most[0] if steps and end == most[0] else None
 
 
-def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: bool) -> bool:
+def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: bool, tile: int) -> bool:
     """Whether a move stays in the row: it follows a loop's iterations, counts tiles, or is by less than a row.
 
     An iteration times an argument goes to a matrix, such as that of an expert, but whole tiles (`k * PARTS * TK`) stay.
@@ -97,4 +100,5 @@ def _goes_on(monomial: Monomial, factor: int, extent: int, pitch: int, sparse: b
         return not times_argument or factor % extent == 0
     if times_argument:
         return False
-    return not sparse or abs(factor) < pitch or (abs(factor) == extent and sum(power for _, power in monomial) == 1)
+    whole = abs(factor) == extent or (factor % extent == 0 and abs(factor) < tile)
+    return not sparse or abs(factor) < pitch or (whole and sum(power for _, power in monomial) == 1)
