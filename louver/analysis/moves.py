@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from xdsl.ir import Operation
 
@@ -27,6 +28,8 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
         return found
     others = () if across else [each for each in found.dimensions if each is not along]
     pitch = min((each.stride.constant or 0 for each in others), default=0)
+    # A matrix has the elements of a tile at least, so a number below that moves along a row, whose length is not known.
+    tile = 0 if pitch else prod(each.extent for each in found.dimensions)
     rests = {term: rest.factor for rest in remainders(along.first) for term in rest.terms}
     whole = _rows_of_loops(along, affine) if across else None
     span = _span(along, affine)
@@ -37,7 +40,7 @@ def without_moves(found: Access, op: Operation, affine: Affine, *, sparse: bool,
         for term, by in terms
         if is_computed(term)
         and not _ends_loop(term, by, along.first, affine)
-        and (by == whole or not _goes_on(term, rests.get((term, by), by), (along.extent, span), pitch, sparse))
+        and (by == whole or not _goes_on(term, rests.get((term, by), by), (along.extent, span), pitch, sparse, tile))
     ]
     if not moved:
         return found
@@ -97,16 +100,17 @@ def _span(along: Dimension, affine: Affine) -> int:
     return span
 
 
-def _goes_on(monomial: Monomial, factor: int, tiles: tuple[int, int], pitch: int, sparse: bool) -> bool:
+def _goes_on(monomial: Monomial, factor: int, tiles: tuple[int, int], pitch: int, sparse: bool, tile: int) -> bool:
     """Whether a move stays in the row: it follows a loop's iterations, counts tiles, or is by less than a row.
 
     An iteration times an argument goes to a matrix, such as that of an expert, but whole tiles (`k * PARTS * TK`) stay.
     tiles: the length of a tile, and that of all tiles of loops: parts of a row follow each other.
-    pitch: the length of a row, 0 if it is not known.
+    pitch: the length of a row, 0 if it is not known; then a matrix has the elements of a tile at least, `tile`.
     """
     times_argument = any(is_argument(atom) for atom, _ in monomial)
     if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
         return not times_argument or factor % tiles[0] == 0
     if times_argument:
         return False
-    return not sparse or abs(factor) < pitch or (abs(factor) in tiles and sum(power for _, power in monomial) == 1)
+    whole = abs(factor) in tiles or (factor % tiles[0] == 0 and abs(factor) < tile)
+    return not sparse or abs(factor) < pitch or (whole and sum(power for _, power in monomial) == 1)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from louver.ir.computed import CODES
+from louver.ir.computed import CODES, VIOLATIONS
 from louver.ir.polynomial import Size
 from louver.isa.bulk import SwizzleBytes
 from louver.isa.instruction import LANES
@@ -321,6 +321,11 @@ class Signature:
     def computed(self) -> tuple[str, ...]:
         """The sparse arguments whose tiles are addressed at run time."""
         return computed_arguments(self.parameters)
+
+    @property
+    def reports(self) -> bool:
+        """Whether the kernel reports violations of rules that it checks at run time."""
+        return any(each.argument == VIOLATIONS for each in self.parameters)
 
 
 def described_arguments(parameters: Sequence[Parameter]) -> tuple[tuple[str, str], ...]:

@@ -71,6 +71,13 @@ def _address_sparse_tiles(state: KernelState) -> None:
     state.arguments = found
 
 
+def _describe_sparse_tiles(state: KernelState) -> None:
+    describe_sparse_tiles(state.module, parted=state.options.parted)
+    names = list(state.kernel.argument_names.values())
+    # The flag of violations may be new. It is the last one.
+    state.arguments = [*state.arguments, *((name, "address", None) for name in names[len(state.arguments) :])]
+
+
 def _decompose(state: KernelState) -> None:
     state.module = decompose_sparse_tensors(state.module, whole_rows=not state.options.gaps)
 
@@ -107,7 +114,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     MAKE_HOST_DESCRIPTORS,
     Pass("address-sparse-tiles", _address_sparse_tiles),
     TURN_ACROSS,
-    Pass("describe-sparse-tiles", lambda state: describe_sparse_tiles(state.module, parted=state.options.parted)),
+    Pass("describe-sparse-tiles", _describe_sparse_tiles),
     Pass("read-parameters", _read_parameters),
     Pass("decompose-sparse-tensors", _decompose),
     Pass("multiply-kept", _multiply_kept),

@@ -358,7 +358,7 @@ def _bind_tiles(kernel: BuiltKernel[K], call: Call, grid: Sequence[int], memory:
         held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
 
     numbers = dict(with_grid(call.numbers, grid))
-    if signature.computed:
+    if signature.reports:
         page = held[VIOLATIONS, "address"] = memory.violations()
         for argument in signature.computed:
             s = call.sparse[argument]

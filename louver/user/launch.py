@@ -35,7 +35,7 @@ from louver.user.source import ReadOnce, TileSource
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A launch on the call's stream. It needs the call's sparse tensors alive. product: False for register tiles. decided: see
-    `louver.user.retile.is_decided`. page: where the kernel reports violations; None for a kernel that has no computed addresses.
+    `louver.user.retile.is_decided`. page: where the kernel reports violations; None for a kernel that checks nothing.
     """
 
     launch: BoundLaunch
@@ -74,7 +74,7 @@ class DeviceMemory:
             warnings.warn(f"{self.source.name}: {found.slower}", stacklevel=callers_level())
         pack = packed(found.kernel.signature.types, found.values)
         launch = found.kernel.kernel.bound(found.grid, pack, self.stream)
-        page = page_of(self.source.name, self.ordinal) if found.kernel.signature.computed else None
+        page = page_of(self.source.name, self.ordinal) if found.kernel.signature.reports else None
         return Ready(launch, found.kernel.launch.schedule is not None, found.decided, page)
 
     def kernel(

@@ -27,7 +27,6 @@ from typing import cast
 from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
-    StringAttr,
     TensorType,
     UnitAttr,
     UnrealizedConversionCastOp,
@@ -50,10 +49,11 @@ from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_view
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
 from louver.compile.decompose.replaced_offsets import whole_where_replaced
+from louver.compile.decompose.reported import report
 from louver.compile.decompose.sample import Part, Places, Samples
 from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
 from louver.compile.decompose.zeroed_columns import zeroed_columns
-from louver.compile.rewrite.insert import insert, insert_before
+from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
@@ -409,11 +409,7 @@ class _Load:
         pieces = [(make.add(begin, each) if each else begin, each) for each in steps]
         found = self._found(row, begin, pieces, shape, extent=self.checked)
         make = TileNumbers(self.op)
-        # Several threads may report at once.
-        flag, one, wrong = (make.whole(each, shape) for each in (self.tensor.flag, make.constant(1), found.wrong))
-        kind = {"kind": StringAttr("or"), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
-        report = tt.AtomicRMWOp.build(operands=[flag, one, [wrong]], properties=kind, result_types=[one.type])
-        insert(self.op, report, self.op)
+        report(self.tensor.flag, make.whole(found.wrong, shape), make)
         line = make.wide(found.line)
         held = make.both(make.compared(line, "sge", 0), make.compared(line, "slt", self.tensor.count))
         shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)

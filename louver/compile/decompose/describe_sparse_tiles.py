@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
@@ -30,8 +30,10 @@ from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
 from louver.compile.decompose.memory import require_multiples
 from louver.compile.decompose.rejected import naming_arguments
+from louver.compile.decompose.reported import flag_of, report
 from louver.compile.decompose.stacked_matrices import stack_descriptors, stacked
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.compile.rewrite.tile_numbers import TileNumbers
 from louver.ir.conditions import Reach
 from louver.ir.polynomial import Monomial, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError, for_each, unsupported
@@ -277,6 +279,37 @@ def _require_reach(
         raise unsupported(_RULE, op)
 
 
+def _report_beyond(
+    describer: Describer, base: SSAValue, columns: Dimension, rows: Dimension | None, op: LoadOp
+) -> bool:
+    """Make the kernel report a tile outside of its row, where a loaded number times whole tiles moves it along the row, such as
+    that of a block. Returns whether such a number does. It reads zeros there.
+
+    A row holds two of these blocks, or else the number may move whole rows.
+    """
+    names, inner = describer.function.argument_names, columns.first
+    block = 0
+    for monomial, factor in columns.first:
+        ((atom, power), *others) = [*monomial] or [(None, 0)]
+        if isinstance(atom, SSAValue) and isinstance(atom.owner, LoadOp) and power == 1 and not others and factor > 0:
+            inner, block = inner - Polynomial.of({monomial: factor}), max(block, factor)
+    length = None if rows is None or base in describer.across else describer.sizes.entry(rows.stride)
+    found = reach(replace(columns, first=inner), describer.affine, names, op) if block and length is not None else None
+    if found is None or length is None:
+        return False
+    _state_reach(describer, found, op, Reach(names[base], "columns", found.end + block, found.counts, True))
+    first, make = describer.descriptors.first(columns.first, op), TileNumbers(op)
+    assert isinstance(first, SSAValue)
+    first = cast(SSAValue, make.wide(first))
+    last = make.minus(make.wide(length), columns.extent)
+    report(
+        flag_of(describer.function),
+        make.either(make.compared(first, "slt", 0), make.compared(first, "sgt", last)),
+        make,
+    )
+    return True
+
+
 def _state_reach(describer: Describer, found: Reached, op: Operation, stated: Reach) -> None:
     require_reach(describer.function, stated)
     require_multiples(found.whole, op)
@@ -298,7 +331,7 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
             op,
             "add (offsets >= 0) to the mask",
         )
-    if columns.size is None:
+    if columns.size is None and not _report_beyond(describer, found.base, columns, rows, op):
         _require_reach(describer, found.base, columns, "columns", op)
     if rows is not None and rows.size is None and found.entry is None:
         _require_reach(describer, found.base, rows, "rows", op, within_row=found.base in describer.across)

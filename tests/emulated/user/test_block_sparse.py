@@ -109,28 +109,76 @@ def test_a_block_sparse_weight_comes_by_boxes(rng: np.random.Generator, block: i
     assert "cp.async.bulk.tensor.3d" in explained.ptx and "cp.async.bulk.tensor.2d" in explained.ptx
 
 
-@pytest.mark.parametrize(
-    ("block", "step", "columns"), [(128, 32, "64"), (64, 32, "64"), (64, 64, "64"), (32, 32, "32")]
-)
-def test_columns_of_a_weight_are_copied_ahead(rng: np.random.Generator, block: int, step: int, columns: str) -> None:
+def _weight(
+    rng: np.random.Generator, block: int, step: int, count: int = 8, *, across: bool = False
+) -> tuple[tuple[object, ...], np.ndarray, np.ndarray]:
+    """The arguments of `blocks_times`, with a weight of `count` blocks in a row, y, and what is to be in it."""
     starts, at = _topology(rng, 3)
-    m, k, n = 3 * block, 8 * block, 128
+    at %= count
+    m, k, n = 3 * block, count * block, 128
     x, w = _made(rng, (len(at), block, block)), louver.prune(_made(rng, (n, k)), "2:4")
-    dense = np.zeros((m, k))
+    wanted = np.zeros((m, n))
     for row, (first, last) in enumerate(zip(starts, starts[1:], strict=False)):
         for each in range(first, last):
-            dense[row * block :, at[each] * block :][:block, :block] = x[each]
+            columns = w[:, at[each] * block :][:, :block].astype(np.float64)
+            wanted[row * block :][:block] += x[each].astype(np.float64) @ columns.T
     y = np.full((m, n), np.nan, np.float32)
-    given = x, louver.compress(w, "2:4"), y, starts, at, n, block, 1, k, 1, 128, block, step
+    kept = louver.compress(np.ascontiguousarray(w.T), "2:4", axis=0) if across else louver.compress(w, "2:4")
+    swn, swk = (1, n) if across else (k, 1)
+    return (x, kept, y, starts, at, n, block, 1, swn, swk, 128, block, step), y, wanted
+
+
+@pytest.mark.parametrize(("block", "step"), [(128, 32), (64, 32), (64, 64)])
+def test_loaded_columns_of_a_weight_come_by_boxes(rng: np.random.Generator, block: int, step: int) -> None:
+    given, y, wanted = _weight(rng, block, step)
     kernel = louver.jit(blocks_times)
     kernel.emulate[(3, 1)](*given)
-    np.testing.assert_array_equal(y, dense @ w.astype(np.float64).T)
+    np.testing.assert_array_equal(y, wanted)
     explained = kernel.explain[(3, 1)](*given)
-    if block >= 64:
-        assert _columns(explained) == columns
-        assert "cp.async.cg" in explained.ptx
-        # Products run on while those of the next step begin.
-        assert "wgmma.wait_group.sync.aligned 1" in explained.ptx
+    assert _columns(explained) == "64"
+    assert "computed addresses" not in str(explained) and "cp.async.c" not in explained.ptx
+    # Products run on while those of the next step begin.
+    assert "wgmma.wait_group.sync.aligned 1" in explained.ptx
+
+
+@pytest.mark.parametrize("wrong", [8, -1])
+def test_a_block_outside_of_the_row_is_reported(rng: np.random.Generator, wrong: int) -> None:
+    given, _, _ = _weight(rng, 64, 32)
+    given[4][-1] = wrong  # type: ignore[index]
+    with pytest.raises(louver.AddressError):
+        louver.jit(blocks_times).emulate[(3, 1)](*given)
+
+
+@pytest.mark.parametrize("across", [False, True], ids=["one block in a row", "sparse along the last axis but one"])
+def test_columns_of_computed_tiles_are_copied_ahead(rng: np.random.Generator, across: bool) -> None:
+    """With one block in a row, numbers above 0 would go to further rows."""
+    given, y, wanted = _weight(rng, 64, 32, 8 if across else 1, across=across)
+    kernel = louver.jit(blocks_times)
+    kernel.emulate[(3, 1)](*given)
+    np.testing.assert_array_equal(y, wanted)
+    explained = kernel.explain[(3, 1)](*given)
+    assert "computed addresses" in str(explained) and "cp.async.cg" in explained.ptx
+    assert "wgmma.wait_group.sync.aligned 1" in explained.ptx
+
+
+@triton.jit
+def rows_at_once(x, w, y, first, stride, K: tl.constexpr, BN: tl.constexpr):
+    """x [BN, K] times w [N, K] from a row on that is loaded, in twos: a number times whole tiles that moves rows."""
+    n, k = tl.arange(0, BN), tl.arange(0, K)
+    total = tl.zeros((BN, BN), dtype=tl.float32)
+    for step in range(2):
+        a = tl.load(x + step * BN * K + n[:, None] * K + k[None, :])
+        b = tl.load(w + tl.load(first + step) * (2 * K) + n[None, :] * stride + k[:, None])
+        total += tl.dot(a, b)
+    tl.store(y + n[:, None] * BN + n[None, :], total)
+
+
+def test_loaded_numbers_may_move_whole_rows(rng: np.random.Generator) -> None:
+    x, w, first = _made(rng, (2, 64, 64)), louver.prune(_made(rng, (256, 64)), "2:4"), np.array([7, 90], np.int32)
+    y = np.full((64, 64), np.nan, np.float32)
+    louver.jit(rows_at_once).emulate[(1,)](x, louver.compress(w, "2:4"), y, first, 64, 64, 64)
+    parts = [x[step].astype(np.float64) @ w[2 * at :][:64].astype(np.float64).T for step, at in enumerate(first)]
+    np.testing.assert_array_equal(y, sum(parts))
 
 
 def test_what_a_step_stores_is_loaded_by_the_next_one(rng: np.random.Generator) -> None:
