@@ -160,10 +160,10 @@ def assemble_tiles(
     from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
     from louver.library.occupancy import with_room
 
-    found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), machine)
+    found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
     while not found.assembly.clean and (half := schedule.half) is not None:
         schedule = half
-        found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), machine)
+        found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
     tiles = found.kernel.made
     assert isinstance(tiles, CompiledTiles)
     by_registers = ctas_of(tiles.target, found.registers, tiles.signature.threads, tiles.options.ctas)

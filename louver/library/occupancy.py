@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_again
+from louver.compile.plan.encode.anchors import waits_for_sums
 from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
 from louver.ir.tile import DotOp, LocalAllocOp, LocalStoreOp
 from louver.ptx import assembler
@@ -66,16 +67,20 @@ class Assembled:
         )
 
 
-def with_room(kernel: CompiledKernel, machine: str | None = None) -> Assembled:
-    """The kernel as it is launched. Products stay unchanged. If threads spill, the number of warps that the user asks for is doubled, too.
+def with_room(kernel: CompiledKernel, warps: int | None, machine: str | None = None) -> Assembled:
+    """The kernel as it is launched. Products stay unchanged.
 
+    warps: what the user asks for; None leaves the number to Louver. If threads spill, fewer than that are doubled. So is any number
+        where threads wait for the sums of each step: they spill in each step.
     machine: the target to assemble for, by default the kernel's own. A newer GPU runs kernels of an older target.
     """
     if not isinstance(kernel.made, CompiledTiles):
         return Assembled.of(kernel, machine)
     with ExitStack() as begun:
         first, ahead = _begin(kernel.made, machine, begun)
-        found = _with_warps(_in_order(Assembled(kernel, first.assembly()), machine), machine)
+        found = _in_order(Assembled(kernel, first.assembly()), machine)
+        if warps is None or found.warps < warps or waits_for_sums(kernel.made.encoded):
+            found = _with_warps(found, machine)
         return found if found.spilled else _closer(found, machine, ahead)
 
 

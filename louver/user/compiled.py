@@ -211,7 +211,7 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     from louver.compile.compiled import CompiledProduct
     from louver.library.occupancy import Assembled, with_room
 
-    found = with_room(_compiled(wanted) if kernel is None else kernel)
+    found = with_room(_compiled(wanted) if kernel is None else kernel, wanted.hints.warps)
     if wanted.kind.runs_if is not None:
         # The numbers of warps and CTAs are found by compiling again, which knows no flag.
         found = Assembled.of(_flagged(found.kernel, wanted))

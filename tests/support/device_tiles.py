@@ -10,9 +10,10 @@ import numpy as np
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.signature import ARRAYS, ArgumentParameter
 from louver.formats.tensor import SparseTensor
+from louver.isa.instruction import LANES
 from louver.library.forms import tile_form
 from louver.library.launch import bind_arguments, packed
-from louver.library.occupancy import Assembled, with_room
+from louver.library.occupancy import with_room
 from louver.library.rows import Held, encoded_map
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import load
@@ -54,8 +55,8 @@ def launch_tiles(
 
     Raises ValueError for arrays of which bulk copies cannot read the kernel's boxes.
     """
-    kernel = CompiledKernel(compiled, "")
-    found = Assembled.of(kernel) if own_warps else with_room(kernel)
+    warps = compiled.signature.threads // LANES if own_warps else None
+    found = with_room(CompiledKernel(compiled, ""), warps)
     signature, assembly = found.kernel.made.signature, found.assembly
     # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
     assert assembly.clean or own_warps, assembly.warnings

@@ -234,7 +234,7 @@ def test_too_many_registers_for_both_stages_keep_dots_in_order(monkeypatch: pyte
 
 def test_dots_stay_in_order_where_overlapping_dots_spill(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = CompiledKernel(compiled(ATTEND), None)
-    assert isinstance((alone := with_room(kernel)).kernel.made, CompiledTiles) and overlap(alone.kernel.made)
+    assert isinstance((alone := with_room(kernel, 4)).kernel.made, CompiledTiles) and overlap(alone.kernel.made)
     own = Assembling.assembly
 
     def spilling(assembling: Assembling) -> Assembly:
@@ -244,7 +244,7 @@ def test_dots_stay_in_order_where_overlapping_dots_spill(monkeypatch: pytest.Mon
         return replace(found, kernels=(replace(found.kernels[0], spill_store_bytes=8, stack_bytes=8),))
 
     monkeypatch.setattr(Assembling, "assembly", spilling)
-    found = with_room(kernel)
+    found = with_room(kernel, 4)
     made = found.kernel.made
     assert isinstance(made, CompiledTiles) and not overlap(made) and not made.options.ahead
     assert found.assembly.clean

@@ -166,7 +166,7 @@ products, and register tiles only where bulk copies cannot read an operand; `exp
 
 @pytest.mark.parametrize("name", CASES)
 def test_products_fit_their_registers(name: str) -> None:
-    assembly = with_room(CompiledKernel(compiled_ttir(kept(name)))).assembly
+    assembly = with_room(CompiledKernel(compiled_ttir(kept(name))), None).assembly
     assert not any(warning.performance_loss for warning in assembly.warnings)
     spilled = assembly.kernels[0].spill_store_bytes
     assert spilled <= SPILLED[name] if name in SPILLED else assembly.clean, (name, spilled)

@@ -13,7 +13,7 @@ from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
 from louver.library import occupancy
-from louver.library.occupancy import Assembled, with_room
+from louver.library.occupancy import with_room
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
@@ -62,11 +62,12 @@ def test_sizes_of_descriptors_are_multiples_too() -> None:
 def test_a_kernel_that_spills_gets_more_warps() -> None:
     text = kept("gated_layer")
     narrow = CompiledKernel(compile_tiles(read_ttir(text), warps=1), "no product")
-    wider = with_room(narrow)
+    wider = with_room(narrow, None)
     assert not wider.spilled and wider.warning is None and wider.warps in (2, 4)
     assert wider.kernel.refusal == "no product"
-    alone = Assembled.of(narrow)
-    assert alone.spilled and "with 1 warps each thread moves" in str(alone.warning)
+    # Whoever asks for one warp gets it, and is told.
+    asked = with_room(narrow, 1)
+    assert asked.kernel is narrow and asked.spilled and "with 1 warps each thread moves" in str(asked.warning)
 
 
 STORES = """tt.func public @k(%a: !tt.ptr<f16>, %seen: !tt.ptr<f32>, %times: i32) {
@@ -148,7 +149,7 @@ def test_rings_shrink_where_registers_let_two_ctas_share_an_sm(scaled: bool) -> 
     tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=8, scaled=scaled).text())
     alone = compile_tiles(tile, warps=8, registers=168)
     assert alone.ctas_by_shared == 1
-    shared = with_room(CompiledKernel(alone, "")).kernel.made
+    shared = with_room(CompiledKernel(alone, ""), 8).kernel.made
     assert isinstance(shared, CompiledTiles)
     assert shared.ctas_by_shared == 2
     # The page of a kernel compiles it again by what the kernel says of itself.
@@ -163,7 +164,7 @@ def test_rings_grow_where_registers_let_fewer_ctas_share_an_sm() -> None:
     tile = parse_ir(DotLoop("f16", (128, 256, 64), warps=8).text())
     two = compile_tiles(tile, warps=8, registers=100)
     assert two.ctas_by_shared == 2
-    found = with_room(CompiledKernel(two, ""))
+    found = with_room(CompiledKernel(two, ""), 8)
     assert isinstance(found.kernel.made, CompiledTiles) and found.registers > 128 and found.assembly.clean
     assert found.kernel.made.kernel.dynamic_shared > two.kernel.dynamic_shared
     assert found.kernel.made.ctas_by_shared == 1
@@ -174,8 +175,8 @@ def test_assemblies_that_begin_ahead_make_the_same_kernel(monkeypatch: pytest.Mo
     tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=8, scaled=scaled).text())
     made = compile_tiles(tile, warps=8)
     monkeypatch.setattr(occupancy, "SLOW", 600)
-    alone = with_room(CompiledKernel(made, ""))
+    alone = with_room(CompiledKernel(made, ""), 8)
     monkeypatch.setattr(occupancy, "SLOW", 0)
     monkeypatch.setattr(occupancy.os, "sched_getaffinity", lambda _: set(range(8)))
-    ahead = with_room(CompiledKernel(made, ""))
+    ahead = with_room(CompiledKernel(made, ""), 8)
     assert ahead.kernel.made.ptx == alone.kernel.made.ptx and ahead.assembly.cubin == alone.assembly.cubin

@@ -66,3 +66,22 @@ def test_no_box_of_a_step_behind_the_last_one_is_read(rng: np.random.Generator, 
     louver.jit(kernels.shares).emulate[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, MASKED=False)
     wanted = 0.5 * (x.astype(np.float64) @ w.T.astype(np.float64)) * (k > 64)
     np.testing.assert_allclose(y, wanted, rtol=2.0**-9, atol=2.0**-3)
+
+
+def test_threads_that_wait_for_sums_do_not_spill(rng: np.random.Generator) -> None:
+    """Four warps have room for one tile of sums; a step has two, and its scales."""
+    m, n, k = 100, 72, 200
+    x, w = _operands(rng, m, n, k)
+    scales = [np.exp2(rng.integers(-3, 4, (size, 4))).astype(np.float32) for size in (m, n)]
+    listed, y = rng.permutation(m).astype(np.int32), np.full((m, n), np.nan, np.float32)
+    given = x, louver.compress(w, "2:4"), *scales, listed, y, m, n, k
+    kernel, tile = louver.jit(kernels.both_scaled), {"TM": 128, "TN": 128, "TK": 64, "num_warps": 4}
+    found = kernel.explain[1, 1](*given, **tile)
+    assert "registers to memory" not in str(found.warning) and ".reqntid 256" in found.ptx
+    kernel.emulate[1, 1](*given, **tile)
+    wanted = np.zeros((m, n))
+    for step in range(4):
+        at = slice(64 * step, 64 * step + 64)
+        sums = x[listed, at].astype(np.float64) @ w[:, at].T.astype(np.float64)
+        wanted += sums * scales[0][listed, step, None] * scales[1][None, :, step]
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-4)

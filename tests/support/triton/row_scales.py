@@ -56,3 +56,23 @@ def shares(
     tl.atomic_add(
         y + m[:, None] * N + n[None, :], total.to(y.dtype.element_ty), mask=(m < M)[:, None] & (n < N)[None, :]
     )
+
+
+@triton.jit
+def both_scaled(
+    x, w, of_rows, of_columns, listed, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):  # fmt: skip
+    """Each step's sums are scaled by vectors for listed rows and for columns, before they are added."""
+    m, n, k = tl.program_id(0) * TM + tl.arange(0, TM), tl.program_id(1) * TN + tl.arange(0, TN), tl.arange(0, TK)
+    at = tl.load(listed + m, mask=m < M, other=0)
+    total = tl.zeros((TM, TN), dtype=tl.float32)
+    for step in range(tl.cdiv(K, TK)):
+        inside = step * TK + k < K
+        one = tl.load(
+            x + at[:, None] * K + (step * TK + k)[None, :], mask=(m < M)[:, None] & inside[None, :], other=0.0
+        )
+        two = tl.load(w + n[None, :] * K + (step * TK + k)[:, None], mask=(n < N)[None, :] & inside[:, None], other=0.0)
+        down = tl.load(of_rows + at * tl.cdiv(K, TK) + step, mask=m < M, other=0.0)
+        along = tl.load(of_columns + n * tl.cdiv(K, TK) + step, mask=n < N, other=0.0)
+        total += tl.dot(one, two) * down[:, None] * along[None, :]
+    tl.store(y + m[:, None] * N + n[None, :], total, mask=(m < M)[:, None] & (n < N)[None, :])

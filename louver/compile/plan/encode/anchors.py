@@ -94,7 +94,7 @@ def choose_warps(function: tt.FuncOp, asked: int | None = None, *, warpgroups: b
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
     # Warps that compute an operand wait for each other once a step, and those that read the sums of a step wait for its
     # products. Two CTAs of few warps wait less than one of many.
-    if len(dots) == 1 and _is_read_in_loop(dots[0]):
+    if waits_for_sums(function):
         return min(least, asked or least)
     computes = len(dots) == 1 and any(
         is_computed(each) and element_bits(each.type) > 8 for each in (dots[0].a, dots[0].b)
@@ -102,12 +102,13 @@ def choose_warps(function: tt.FuncOp, asked: int | None = None, *, warpgroups: b
     return asked or (least if computes else max(count, least))
 
 
-def _is_read_in_loop(op: tt.DotOp) -> bool:
-    """Whether the loop of a dot reads its sums in each step, such as to scale them."""
-    users = [use.operation for use in op.d.uses]
-    return isinstance(op.parent_op(), scf.ForOp) and any(
-        each.parent is op.parent and not isinstance(each, scf.YieldOp) for each in users
-    )
+def waits_for_sums(kernel: Operation) -> bool:
+    """Whether a kernel has one dot, and its loop reads the sums in each step, such as to scale them."""
+    dots = [op for op in kernel.walk() if isinstance(op, tt.DotOp)]
+    if len(dots) != 1 or not isinstance(dots[0].parent_op(), scf.ForOp):
+        return False
+    users = [use.operation for use in dots[0].d.uses]
+    return any(each.parent is dots[0].parent and not isinstance(each, scf.YieldOp) for each in users)
 
 
 def product_encoding(
