@@ -34,7 +34,7 @@ from louver.user.retile import is_decided, schedule_of
 MOST_ACROSS = MOST_DIVIDED
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
 
-MOST_ZEROS = 2
+MOST_ZEROS = 3
 """Most zeros of a call that are compiled in. A kernel is compiled for each set of them, and one with more has unused operands."""
 
 K = TypeVar("K")
