@@ -17,14 +17,15 @@ from support.triton.by_turns import by_turns, by_turns_of_known_size
 E, M = 2, 40
 
 
-@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("axes", ["E * N", "E, N", "E, 2, N // 2"])
 @pytest.mark.parametrize(("n", "k", "scaled"), [(160, 128, False), (256, 136, True)])
-def test_experts_by_turns(rng: np.random.Generator, n: int, k: int, scaled: bool, flat: bool) -> None:
+def test_experts_by_turns(rng: np.random.Generator, n: int, k: int, scaled: bool, axes: str) -> None:
     """The last tile of a half wraps to its first rows, which are not stored."""
     x = rng.standard_normal((E * M, k), np.float32).astype(np.float16)
     w = louver.prune(rng.standard_normal((E, n, k), np.float32).astype(np.float16), "2:4")
     scales, y = rng.standard_normal((E, n), np.float32), np.full((E * M, n // 2), np.nan, np.float32)
-    sparse = louver.compress(w.reshape(E * n, k) if flat else w, "2:4")
+    shape = {"E * N": (E * n, k), "E, N": (E, n, k), "E, 2, N // 2": (E, 2, n // 2, k)}[axes]
+    sparse = louver.compress(w.reshape(shape), "2:4")
     kernel, grid = louver.jit(by_turns), (2, -(-n // 128), E)
     given = x, sparse, scales, y, M, n, k, n * k, scaled
     assert "addresses in w are computed" not in str(kernel.explain[grid](*given, TM=32, TN=128, TK=64))
