@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import traceback
@@ -62,7 +63,17 @@ class CommandLine(click.Group):
             for line in traceback.format_exc().splitlines():
                 note(line)
             status = _say(f"this is a bug in louver, please report it: {type(error).__name__}", FAILED)
+        if status:
+            _drop_output()
         sys.exit(status)
+
+
+def _drop_output() -> None:
+    """Drop what standard output did not take. Python would try again at its end, and change the exit code to 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str, status: int) -> int:

@@ -106,7 +106,7 @@ def _as_batch(s: SparseTensor, strides: Sequence[int], *, across: bool) -> tuple
         return s.shape
     rows = strides[0] // s.size if s.size else 0
     follow = len(s.shape) == 2 or s.shape[-2] % WARP_ROWS == 0
-    if not across and follow and rows > 0 and rows % WARP_ROWS == 0 and s.rows % rows == 0:
+    if not across and follow and strides[1] == s.size and rows > 0 and rows % WARP_ROWS == 0 and s.rows % rows == 0:
         return (s.rows // rows, rows, s.size)
     return (prod(s.shape[:-2]), *s.shape[-2:]) if len(s.shape) > 2 else s.shape
 

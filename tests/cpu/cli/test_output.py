@@ -225,9 +225,11 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
     assert done.stderr == b"" and done.returncode == 1
 
 
-def test_a_full_disk_and_a_closed_output_are_errors() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_and_a_closed_output_are_errors(unbuffered: str) -> None:
+    buffering = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run([*LOUVER, "doctor"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([*LOUVER, "doctor"], stdout=full, stderr=subprocess.PIPE, timeout=60, env=buffering)
     assert done.returncode == 1 and done.stderr == b"error: No space left on device\n"
     closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *LOUVER, "doctor"], capture_output=True, timeout=60)
     assert closed.returncode == 1 and b"error: standard output is closed" in closed.stderr
