@@ -14,7 +14,7 @@ from louver.analysis.passages import passages
 from louver.compile.plan.encode.accesses import Run, run_of, turns
 from louver.compile.plan.encode.anchors import Natures, is_tile
 from louver.compile.plan.encode.demand import SOURCES, Demands, operand_encodings
-from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
+from louver.compile.plan.encode.exchange_plan import GAIN, Means, conversion_cost
 from louver.ir.tile import BlockedAttr, BroadcastOp, CompressOp, DecompressOp, ExpandDimsOp, FuncOp, LoadOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
@@ -22,9 +22,6 @@ from louver.ir.tile.types import memory_bytes, tensor_of
 
 STEPS = 16
 """Steps that a loop is taken to run."""
-
-GAIN = 32
-"""Turns of the banks that the exchanges of a step must gain. They cover addresses and waits."""
 
 
 def choose_compact(function: FuncOp, natures: Natures, demands: Demands) -> bool:

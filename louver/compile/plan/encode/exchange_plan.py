@@ -23,6 +23,9 @@ MEETING = 40
 WARP_MEETING = 8
 """The cost of a barrier of a warp, in turns of the banks."""
 
+GAIN = 32
+"""Turns of the banks that a choice which needs an exchange must gain. They cover its addresses and waits."""
+
 MOST_BYTES = 64 * 1024
 """The largest shared memory of an exchange, in bytes. A larger tile is exchanged in parts."""
 

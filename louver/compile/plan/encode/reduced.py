@@ -12,26 +12,23 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.effects import is_elementwise
 from louver.analysis.runs import Runs
 from louver.compile.plan.encode.accesses import Run, run_of, turns
-from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
+from louver.compile.plan.encode.exchange_plan import GAIN, Means, conversion_cost
 from louver.compile.plan.encode.reduction_plan import plan_reduction
 from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, ExpandDimsOp, LoadOp, ReduceOp, SliceAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
 
-GAIN = 32
-"""Turns of the banks that few elements must gain. They cover addresses and waits."""
-
 
 def encoding_of_result(op: ReduceOp, source: Encoding, warps: int, runs: Runs) -> Encoding:
     """The encoding of all results. source: that of the operands."""
-    axis, shape = op.axis.value.data, tensor_of(op.srcs[0]).get_shape()
-    own = SliceAttr.of(axis, source)
-    layout = source.layout(shape)
-    if as_tensor(op.result[0].type) is None or not any(step[axis] for step in layout.warp):
+    axis, layout = op.axis.value.data, source.layout(tensor_of(op.srcs[0]).get_shape())
+    own, result = SliceAttr.of(axis, source), as_tensor(op.result[0].type)
+    if result is None or not any(step[axis] for step in layout.warp):
         return own
-    few = BlockedAttr.default(tensor_of(op.result[0]).get_shape(), warps)
-    layouts = own.layout(few_shape := tensor_of(op.result[0]).get_shape()), few.layout(few_shape)
+    shape = result.get_shape()
+    few = BlockedAttr.default(shape, warps)
+    layouts = own.layout(shape), few.layout(shape)
     if len(layouts[0].registers) <= len(layouts[1].registers):
         return own
     sizes = [memory_bytes(each.type) for each in op.srcs]

@@ -20,7 +20,7 @@ from louver.compile.plan.encode.accesses import Run, run_of
 from louver.compile.plan.encode.anchors import Natures, is_tile
 from louver.compile.plan.encode.compact import choose_compact
 from louver.compile.plan.encode.demand import Demands
-from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
+from louver.compile.plan.encode.exchange_plan import GAIN, Means, conversion_cost
 from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.ir.tile import (
     AtomicRMWOp,
@@ -38,9 +38,6 @@ from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import memory_bytes, tensor_of
 from louver.isa.swizzle import BANK_LINE
-
-GAIN = 32
-"""Turns of the banks that an exchange must gain. They cover its addresses and waits."""
 
 
 @dataclass(slots=True)
