@@ -98,7 +98,7 @@ def access(
     bounds = [each for each in bounds if not each.always(shape) or lanes(each.value) <= {*fixed}]
     limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
     unsigned = [_narrowed(bound.unsigned, wide) for bound in bounds if bound.unsigned is not None]
-    found = _balanced(found, limited)
+    found = [_ended(each, limited) for each in _balanced(found, limited)]
     within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
     whole = [each for each in limited if not lanes(each)]
     limits = [_limit(found, each, op) for each in limited if each not in within and each not in whole]
@@ -272,6 +272,12 @@ def _weight(stride: Polynomial) -> tuple[int, int]:
     return (int(monomial != ONE), abs(factor))
 
 
+def _ended(each: Dimension, bounds: Sequence[Polynomial]) -> Dimension:
+    """The dimension. Rows do not wrap where a mask excludes them from the size on: `rows % N` with the mask `rows < N`."""
+    index = Polynomial.atom(Lane(each.number)) + each.first
+    return replace(each, wrapped=False) if each.wrapped and any(index - one == each.size for one in bounds) else each
+
+
 def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tuple[int, Polynomial | None] | None:
     """The dimension that a bound limits, and its size (None: the lower bound is 0). None for a redundant bound."""
     bounded = lanes(bound)
@@ -284,9 +290,6 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
     index = Polynomial.atom(Lane(number)) + each.first
     if bound + index == Polynomial.number(-1):
         return number, None
-    if each.wrapped and index - bound == each.size:
-        # Below the size the wrapped index equals the index.
-        return None
     if each.wrapped:
         assert each.size is not None
         index = Polynomial.atom(Wrapped(index, each.size, each.again))

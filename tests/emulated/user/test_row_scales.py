@@ -39,20 +39,27 @@ def test_a_thread_divides_few_scales(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("element", [np.float16, ml_dtypes.bfloat16])
-def test_halves_are_added_by_vectors(rng: np.random.Generator, element: Any) -> None:
+VECTORS = {
+    np.float16: ("add.noftz.f16 ", "add.noftz.v4.f16x2 "),
+    ml_dtypes.bfloat16: ("add.noftz.bf16 ", "add.noftz.v4.bf16x2 "),
+    np.float32: ("add.f32 ", "add.v4.f32 "),
+}
+
+
+@pytest.mark.parametrize(("element", "warps"), [(np.float16, 8), (ml_dtypes.bfloat16, 8), (np.float32, 4)])
+def test_sums_are_added_by_vectors(rng: np.random.Generator, element: Any, warps: int) -> None:
     m, n = 80, 192
     x, w = _operands(rng, m, n, K)
     y = rng.integers(-8, 8, (m, n)).astype(element)
     wanted = y.astype(np.float64) + 0.5 * (x.astype(np.float64) @ w.T.astype(np.float64))
     given = x, louver.compress(w, "2:4"), y, m, n, K
     kernel = louver.jit(kernels.shares)
-    made = kernel.explain[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, num_warps=8)
-    kind = "f16" if element == np.float16 else "bf16"
+    made = kernel.explain[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, num_warps=warps)
+    single, vector = VECTORS[element]
     assert made.family == "register tiles"
-    assert f"red.global.add.noftz.{kind} " not in made.ptx and f"red.global.add.noftz.v4.{kind}x2 " in made.ptx
-    kernel.emulate[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, num_warps=8)
-    error = 2.0 ** (-9 if element == np.float16 else -6) * np.maximum(np.abs(wanted), 64)
+    assert f"red.global.{single}" not in made.ptx and f"red.global.{vector}" in made.ptx
+    kernel.emulate[2, 3, 2](*given, TM=64, TN=64, TK=64, SHARES=2, num_warps=warps)
+    error = 2.0 ** (-6 if element == ml_dtypes.bfloat16 else -9) * np.maximum(np.abs(wanted), 64)
     assert (np.abs(y.astype(np.float64) - wanted) <= error).all()
 
 

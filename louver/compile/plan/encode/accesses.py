@@ -28,6 +28,9 @@ SECTOR = 32
 OVERHEAD = 4
 """Instructions of an access: the access, its address and its mask."""
 
+BRANCH = 4
+"""Further instructions of an atomic sum. The assembler makes a branch of its mask."""
+
 SWAP = 16
 """Further instructions of an atomic sum of one element of 16 bits. It is a loop of a load and a compare-and-swap of its word."""
 
@@ -80,8 +83,8 @@ class Run:
         places = [layout.of_thread(lane) for lane in range(1 << LANE_BITS)]
         lines, sectors = (len({self._part(place, each) for place in places}) for each in (BANK_LINE, SECTOR))
         count, swaps = len(layout.registers) >> bits, self.summed and self.size << bits < WORD
-        accesses, instructions = (2, OVERHEAD + SWAP) if swaps else (2 if self.summed else 1, OVERHEAD)
-        return count * (accesses * max(lines, sectors / 2) + instructions / SCHEDULERS)
+        instructions = OVERHEAD + self.summed * BRANCH + swaps * SWAP
+        return count * ((1 + self.summed) * max(lines, sectors / 2) + instructions / SCHEDULERS)
 
     def _part(self, place: Vector, length: int) -> Vector:
         return tuple(at * self.size // length if dimension == self.along else at for dimension, at in enumerate(place))
