@@ -293,7 +293,8 @@ def _report_beyond(
         ((atom, power), *others) = [*monomial] or [(None, 0)]
         if isinstance(atom, SSAValue) and isinstance(atom.owner, LoadOp) and power == 1 and not others and factor > 0:
             inner, block = inner - Polynomial.of({monomial: factor}), max(block, factor)
-    length = None if rows is None or base in describer.across else describer.sizes.entry(rows.stride)
+    across = describer.across.get(base)
+    length = None if rows is None else describer.sizes.entry(rows.stride) if across is None else across
     found = reach(replace(columns, first=inner), describer.affine, names, op) if block and length is not None else None
     if found is None or length is None:
         return False
