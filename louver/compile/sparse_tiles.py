@@ -17,6 +17,7 @@ from louver.compile.canonical.canonicalize import (
     NARROW_OPERANDS,
     NEST_LOOPS,
     PROPAGATE_SPARSITY,
+    SPLIT_LOOPS,
     TURN_ACROSS,
 )
 from louver.compile.canonical.fold_sums import fold_sums
@@ -105,6 +106,7 @@ DECOMPOSE: tuple[Pass[KernelState], ...] = (
     on_module(fold_sums),
     DROP_CHOICES,
     Pass("mask-behind-loads", _mask_behind_loads),
+    SPLIT_LOOPS,
     BRANCH_ON_TENSORS,
     PROPAGATE_SPARSITY,
     DROP_ASSUMPTIONS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -35,7 +35,7 @@ MOST_ACROSS = MOST_DIVIDED
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
 
 MOST_ZEROS = 3
-"""Most zeros of a call that are compiled in. A kernel is compiled for each set of them, and one with more has unused operands."""
+"""Most zeros of a call of which one may be left out. A call with more has unused operands, such as parts of K of 0 columns."""
 
 K = TypeVar("K")
 M = TypeVar("M", covariant=True)
@@ -151,9 +151,9 @@ class _Chooser(Generic[K]):
         kind = self.kind or self.call.kind
         return [kind.without_one(one) for one in kind.ones]
 
-    def describes(self) -> bool:
-        """Whether a kernel describes the call's sparse tiles."""
-        for kind in (None, *self.kinds):
+    def describes(self, kinds: Iterable[Kind | None] = (None,)) -> bool:
+        """Whether a kernel of these kinds describes the call's sparse tiles."""
+        for kind in kinds:
             with suppress(ValueError, _ProductError):
                 self.kernel("bulk", self.fits_best, kind=kind)
                 return True
@@ -295,11 +295,13 @@ def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: 
     """
     own: _Chooser[K] = _Chooser(name, hints, call, grid, machine)
     zeros = call.zeros
-    if not 0 < len(zeros) <= MOST_ZEROS or own.describes():
+    if not zeros or own.describes():
         return own
-    sets = [zeros, *([tuple(each for each in zeros if each != one) for one in zeros] if len(zeros) > 1 else [])]
-    others = (replace(own, kind=replace(call.kind, zeros=each)) for each in sets)
-    return next((each for each in others if each.describes()), own)
+    less = zeros if 1 < len(zeros) <= MOST_ZEROS else ()
+    sets = [zeros, *(tuple(each for each in zeros if each != one) for one in less)]
+    others = [replace(own, kind=replace(call.kind, zeros=each)) for each in sets]
+    described = next((each for each in others if each.describes()), None)
+    return described or next((each for each in (own, *others) if each.describes(each.kinds)), own)
 
 
 def _check_described(name: str, needs: Needs) -> None:

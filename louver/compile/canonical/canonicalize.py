@@ -32,6 +32,7 @@ from louver.compile.canonical.open_branches import open_branches
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity, require_multiplied
 from louver.compile.canonical.roll_sums import roll_sums
 from louver.compile.canonical.select_branches import select_branches
+from louver.compile.canonical.split_loops import split_loops
 from louver.compile.canonical.turn_across import turn_across
 from louver.compile.canonical.turn_right_sparse import turn_right_sparse
 from louver.compile.canonical.unroll_programs import unroll_programs
@@ -63,6 +64,7 @@ JOIN_ARMS = on_module(join_arms)
 NARROW_OPERANDS = on_module(narrow_operands)
 NEST_LOOPS = on_module(nest_loops)
 DROP_CHOICES = on_module(drop_choices)
+SPLIT_LOOPS = on_module(split_loops)
 BRANCH_ON_TENSORS = on_module(branch_on_tensors)
 PROPAGATE_SPARSITY = on_module(propagate_sparsity)
 DROP_ASSUMPTIONS = on_module(drop_assumptions)
@@ -80,6 +82,7 @@ CANONICAL: tuple[Pass[State], ...] = (
     JOIN_ARMS,
     NEST_LOOPS,
     DROP_CHOICES,
+    SPLIT_LOOPS,
     BRANCH_ON_TENSORS,
     PROPAGATE_SPARSITY,
     on_module(require_multiplied),

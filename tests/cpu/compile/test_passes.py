@@ -87,6 +87,7 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "nest-loops",
         "drop-counters",
         "drop-choices",
+        "split-loops",
         "branch-on-tensors",
         "propagate-sparsity",
         "drop-assumptions",

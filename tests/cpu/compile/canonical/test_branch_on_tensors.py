@@ -121,6 +121,27 @@ def _use(number: int) -> str:
     return re.sub(r"%(base|at|tile|wide|from)", rf"%\1_{number}", USE)
 
 
+def test_one_of_three_tensors_makes_three_copies() -> None:
+    chosen = "%other = arith.select %second, %w, %u : !tt.ptr<f16>\n    %from = arith.select %first, %v, %other : !tt.ptr<f16>"
+    text = kernel(chosen).replace("%y: !tt", "%u: !tt.ptr<f16> {louver.sparse.NV24 = 1 : i32}, %y: !tt")
+    module = parse_ir(text.replace("%other =", "%second = arith.cmpi eq, %pid, %c16 : i32\n    %other =", 1))
+    branch_on_tensors(module)
+    module.verify()
+    assert str(module).count("tt.load") == 3 and "arith.select" not in str(module)
+
+
+def test_what_the_condition_decides_before_the_choice_is_decided_too() -> None:
+    """A stride that is chosen, and computed with, before the tensor is."""
+    before = "%stride = arith.select %first, %c16, %c64 : i32\n    %row = arith.muli %stride, %c16 : i32\n    "
+    use = USE.replace("%base =", "%moved = tt.addptr %from, %row : !tt.ptr<f16>, i32\n    %base =").replace(
+        "splat %from", "splat %moved"
+    )
+    module = parse_ir(kernel(before.replace("%row", "%far") + SELECT, use.replace("%row", "%far")))
+    branch_on_tensors(module)
+    module.verify()
+    assert str(module).count("arith.muli") == 2 and "arith.select" not in str(module)
+
+
 def test_a_choice_that_a_loop_carries_on_is_refused() -> None:
     module = parse_ir(kernel(LOOP, USE.replace("%from", "%end")))
     branch_on_tensors(module)
