@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from louver.emulator.errors import ConvergenceError, LaunchError, MisalignedError, OutOfBoundsError
 from louver.emulator.masks import all_zero, some
+from louver.emulator.memory import Allocation
 from louver.isa.bulk import TensorMap
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space
@@ -56,6 +57,26 @@ def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
     for cta, lanes, where in windows(warp, address, data.shape[1]):
         cta.shared.write(where, warp.access(), warp.clock.rows[lanes], lanes)
         cta.shared.data[where] = data[lanes]
+
+
+def load_volatile(warp: Warp, address: Bits, size: int) -> U8:
+    """Values in global memory that other CTAs may write meanwhile. A warp may poll them."""
+    for at in address[warp.active_lanes()].tolist():
+        warp.cluster.writes.handovers.atomic(warp.global_name, at, changed=False)
+    warp.cluster.asks = True
+    return warp.cluster.memory.gather(address, size, warp.active, warp.check_atomic)
+
+
+def store_volatile(warp: Warp, address: Bits, data: U8) -> None:
+    """Store to global memory that other CTAs may read meanwhile."""
+
+    def check(allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64], data: U8) -> None:
+        warp.check_atomic(allocation, index, lanes)
+
+    warp.cluster.memory.scatter(address, data, warp.active, check)
+    warp.cluster.writes.changes += 1
+    for at in address[warp.active_lanes()].tolist():
+        warp.cluster.writes.handovers.atomic(warp.global_name, at, changed=True)
 
 
 def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:

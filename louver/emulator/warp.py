@@ -180,11 +180,16 @@ class Warp:
     def special(self, name: str) -> Bits:
         return self.cta.special(name, self.index)
 
-    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False) -> U8:
+    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False, volatile: bool = False) -> U8:
+        if volatile:
+            return generic.load_volatile(self, address, size)
         return generic.load(self, space, address, size, read_only=read_only)
 
-    def store(self, space: Space, address: Bits, data: U8) -> None:
-        generic.store(self, space, address, data)
+    def store(self, space: Space, address: Bits, data: U8, *, volatile: bool = False) -> None:
+        if volatile:
+            generic.store_volatile(self, address, data)
+        else:
+            generic.store(self, space, address, data)
 
     def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         return generic.atomic_add(self, space, address, value, kind)

@@ -9,36 +9,42 @@ import numpy as np
 
 from louver.isa.instruction import Bits, Effect, Operand, output, reads
 from louver.isa.machine import Outcome, WarpState
-from louver.isa.memory import in_space
+from louver.isa.memory import VOLATILE, in_space
 
 
 @dataclass(frozen=True, slots=True)
 class LoadByte(Effect):
-    """`ld.space.u8 d, [a]`: a byte into a 16-bit register, zero-extended. Source: PTX ISA, ld; Operand Size Exceeding."""
+    """`ld[.volatile].space.u8 d, [a]`: a byte into a 16-bit register, zero-extended. Source: PTX ISA, ld; Operand Size Exceeding."""
 
     space: Literal["global", "shared"] = "global"
+    volatile: bool = False
 
-    opcode = "ld.{self.space}.u8"
+    @property
+    def mnemonic(self) -> str:
+        return f"ld{VOLATILE[self.volatile]}.{self.space}.u8"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         return output("b16"), in_space(self.space)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        return (warp.load(self.space, inputs[0], 1)[:, 0].astype(np.uint16),)
+        return (warp.load(self.space, inputs[0], 1, volatile=self.volatile)[:, 0].astype(np.uint16),)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreByte(Effect):
-    """`st.space.u8 [a], b`: the low byte of a 16-bit register. Source: PTX ISA, st; Operand Size Exceeding."""
+    """`st[.volatile].space.u8 [a], b`: the low byte of a 16-bit register. Source: PTX ISA, st; Operand Size Exceeding."""
 
     space: Literal["global", "shared"] = "global"
+    volatile: bool = False
 
-    opcode = "st.{self.space}.u8"
+    @property
+    def mnemonic(self) -> str:
+        return f"st{VOLATILE[self.volatile]}.{self.space}.u8"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         return in_space(self.space), *reads("b16", "b")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        warp.store(self.space, inputs[0], (inputs[1] & 0xFF).astype(np.uint8)[:, None])
+        warp.store(self.space, inputs[0], (inputs[1] & 0xFF).astype(np.uint8)[:, None], volatile=self.volatile)

@@ -67,14 +67,15 @@ class WarpState(Protocol):
         ...
 
     # --- generic-proxy memory --------------------------------------------------------------------------------------
-    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False) -> U8:
+    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False, volatile: bool = False) -> U8:
         """`size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes. Checks bounds, alignment,
-        writes. read_only: `.nc`, which assumes that nobody writes the bytes while the kernel runs.
+        writes. read_only: `.nc`, which assumes that nobody writes the bytes while the kernel runs. volatile: other CTAs
+        may write them meanwhile.
         """
         ...
 
-    def store(self, space: Space, address: Bits, data: U8) -> None:
-        """Store uint8 [32, size] for each active lane."""
+    def store(self, space: Space, address: Bits, data: U8, *, volatile: bool = False) -> None:
+        """Store uint8 [32, size] for each active lane. volatile: other CTAs may read and write the bytes meanwhile."""
 
     def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         """Add in lane order and return the old values."""

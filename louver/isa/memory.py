@@ -33,6 +33,9 @@ AtomicOrder: TypeAlias = Literal["", "acquire", "release", "acq_rel"]
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
 """PTX qualifier of each vector length."""
 
+VOLATILE = {False: "", True: ".volatile"}
+"""PTX qualifier of accesses to memory that several CTAs access at once."""
+
 WORD_BYTES = 4
 
 MAX_BYTES = 16
@@ -68,10 +71,10 @@ def check_size(what: str, kind: RegType, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load(Effect):
-    """`ld.space[.nc][.L1::no_allocate].vN.type d, [a]`: load `count` registers, aligned to all their bytes.
+    """`ld[.volatile].space[.nc][.L1::no_allocate].vN.type d, [a]`: load `count` registers, aligned to all their bytes.
 
     space: "global" or "shared". read_only: `.nc`, for data that nobody writes meanwhile. streaming: data that is read
-    once, and not kept in L1. Both flags are for global memory.
+    once, and not kept in L1. volatile: of data that other CTAs store meanwhile. These flags are for global memory.
     """
 
     space: Literal["global", "shared"]
@@ -79,10 +82,13 @@ class Load(Effect):
     count: Literal[1, 2, 4] = 1
     read_only: bool = False
     streaming: bool = False
+    volatile: bool = False
 
     def __post_init__(self) -> None:
         check_size("load", self.type, self.count)
-        if (self.read_only or self.streaming) and self.space != "global":
+        if self.volatile and (self.read_only or self.streaming):
+            raise RuleError("a volatile load has no hints: leave read_only and streaming out")
+        if (self.read_only or self.streaming or self.volatile) and self.space != "global":
             raise RuleError(
                 "only global memory is read by .nc or past L1, got shared: leave read_only and streaming out"
             )
@@ -95,24 +101,26 @@ class Load(Effect):
     @property
     def mnemonic(self) -> str:
         cache = (".nc" if self.read_only else "") + (".L1::no_allocate" if self.streaming else "")
-        return f"ld.{self.space}{cache}{VECTOR[self.count]}.{self.type}"
+        return f"ld{VOLATILE[self.volatile]}.{self.space}{cache}{VECTOR[self.count]}.{self.type}"
 
     @property
     def requires(self) -> Requirement:
         return Requirement((7, 4)) if self.streaming else Requirement()
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        data = warp.load(self.space, inputs[0], _size(self.type, self.count), read_only=self.read_only)
+        size = _size(self.type, self.count)
+        data = warp.load(self.space, inputs[0], size, read_only=self.read_only, volatile=self.volatile)
         return (bytes_to_registers(data, self.type, self.count),)
 
 
 @dataclass(frozen=True, slots=True)
 class Store(Effect):
-    """`st.space.vN.type [a], b`: the reverse of `Load`."""
+    """`st[.volatile].space.vN.type [a], b`: the reverse of `Load`."""
 
     space: Literal["global", "shared"]
     type: RegType
     count: Literal[1, 2, 4] = 1
+    volatile: bool = False
 
     def __post_init__(self) -> None:
         check_size("store", self.type, self.count)
@@ -124,10 +132,10 @@ class Store(Effect):
 
     @property
     def mnemonic(self) -> str:
-        return f"st.{self.space}{VECTOR[self.count]}.{self.type}"
+        return f"st{VOLATILE[self.volatile]}.{self.space}{VECTOR[self.count]}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        warp.store(self.space, inputs[0], registers_to_bytes(inputs[1]))
+        warp.store(self.space, inputs[0], registers_to_bytes(inputs[1]), volatile=self.volatile)
 
 
 @dataclass(frozen=True, slots=True)

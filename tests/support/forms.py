@@ -127,6 +127,8 @@ def effect_forms() -> Iterator[Effect | Pure]:
             yield from (LoadMatrix(transpose, count), StoreMatrix(transpose, count))
     yield from (Load("global", "b32", 4, read_only=True), Load("global", "b32", 4, read_only=True, streaming=True))
     yield from (Load("global", "b32", streaming=True), LoadByte(), StoreByte())
+    yield from (Load("global", "f32", 4, volatile=True), Store("global", "b32", volatile=True))
+    yield from (LoadByte(volatile=True), StoreByte(volatile=True))
     yield from (LoadByte("shared"), StoreByte("shared"))
     yield from (AtomicCompareAndSwap(kind) for kind in ("b16", "b32", "b64"))
     yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))

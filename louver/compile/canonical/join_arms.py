@@ -41,16 +41,7 @@ def join_arms(module: ModuleOp) -> None:
 
 def _only_reads(branch: scf.IfOp) -> bool:
     """Whether a branch has no effects, and reads no memory that other devices change."""
-    return all(
-        isinstance(op, scf.YieldOp)
-        or (would_be_trivially_dead(op) and not (isinstance(op, LoadOp) and _is_volatile(op)))
-        for op in branch.walk()
-        if op is not branch
-    )
-
-
-def _is_volatile(op: LoadOp) -> bool:
-    return op.is_volatile is not None and bool(op.is_volatile.value.data)
+    return all(isinstance(op, scf.YieldOp) or would_be_trivially_dead(op) for op in branch.walk() if op is not branch)
 
 
 _Key = tuple[object, ...]

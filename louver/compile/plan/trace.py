@@ -243,7 +243,7 @@ class Trace:
             isinstance(address, tt.AddPtrOp)
             and address.ptr in self.names
             and element in ("i32", "i64")
-            and not (load.mask or load.is_volatile)
+            and not (load.mask or load.fresh)
         ):
             axis = self._program(self._without_width(address.offset))
             if axis is not None:

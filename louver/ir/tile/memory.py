@@ -24,7 +24,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
+from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile import syntax
@@ -282,6 +282,15 @@ class AdvanceOp(IRDLOperation):
             raise VerifyException(f"advancing {self.ptr.type} gives the same type, got {self.result.type}")
 
 
+class _LoadEffects(MemoryEffect):
+    """A load reads memory. A fresh one also has an effect: a loop may wait for what it reads. Source: `LoadOp` of Triton."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> set[EffectInstance]:
+        read = {EffectInstance(MemoryEffectKind.READ)}
+        return read | {EffectInstance(MemoryEffectKind.WRITE)} if isinstance(op, LoadOp) and op.fresh else read
+
+
 @irdl_op_definition
 class LoadOp(IRDLOperation):
     """Load through a block pointer, a tensor of pointers (`mask` and `other` as in Triton) or a pointer to a scalar.
@@ -302,7 +311,7 @@ class LoadOp(IRDLOperation):
     is_volatile = opt_prop_def(IntegerAttr[IntegerType], prop_name="isVolatile")
     result = result_def()
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
-    traits = traits_def(MemoryReadEffect())
+    traits = traits_def(_LoadEffects())
     custom_directives = (syntax.Word, syntax.LoadType)
     assembly_format = (
         "$ptr (`,` $mask^)? (`,` $other^)? (`box` $box^ `[` $place `]` `:` type($box))?"
@@ -312,6 +321,12 @@ class LoadOp(IRDLOperation):
 
     def __init__(self, ptr: SSAValue, mask: SSAValue | None = None, other: SSAValue | None = None) -> None:
         super().__init__(operands=[ptr, mask, other, None, []], result_types=[loaded_type(ptr.type)])
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the load reads what other programs store meanwhile, past caches: `volatile=True` or `cache_modifier=".cv"`."""
+        volatile = self.is_volatile is not None and bool(self.is_volatile.value.data)
+        return volatile or (self.cache is not None and self.cache.data == "cv")
 
     def found_in(self, box: SSAValue, place: Sequence[SSAValue]) -> LoadOp:
         """The same load with a descriptor, and the place of its block with the same elements."""

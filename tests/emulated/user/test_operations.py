@@ -51,6 +51,16 @@ def test_programs_that_wait_for_one_another_take_turns(forwards: bool, engine: s
     np.testing.assert_array_equal(out, np.repeat(np.arange(1.0, 5.0), 40).reshape(4, 40))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("lock", [np.uint8, np.int32])
+@pytest.mark.parametrize("cached", ["", ".cv"])
+def test_programs_that_wait_for_a_stored_flag(cached: str, lock: type, engine: str) -> None:
+    """A load that another program ends is no dead code, and the number is stored behind all else."""
+    out, locks = np.full((4, 40), np.nan, np.float32), np.zeros(4, lock)
+    run(kernels.flags, engine, 4, locks=locks, out=out, n=40, CACHED=cached, B=64)
+    np.testing.assert_array_equal(out, np.repeat(np.arange(1.0, 5.0), 40).reshape(4, 40))
+
+
 def test_atomics_without_an_order_hand_nothing_on() -> None:
     out = np.full((2, 40), np.nan, np.float32)
     with pytest.raises(UseBeforeArrivalError, match="are read by warp .*, and nothing orders that write first"):

@@ -186,6 +186,20 @@ def relay(locks, out, n, FORWARDS: tl.constexpr, B: tl.constexpr):
 
 
 @triton.jit
+def flags(locks, out, n, CACHED: tl.constexpr, B: tl.constexpr):
+    """Each program adds 1 to what the one before has left, by the flag that it stores."""
+    p, r = tl.program_id(0), tl.arange(0, B)
+    v = tl.zeros((B,), tl.float32)
+    if p > 0:
+        while tl.load(locks + p - 1, volatile=True) != 1:
+            pass
+        v = tl.load(out + (p - 1) * n + r, mask=r < n, other=0.0, cache_modifier=CACHED)
+    tl.store(out + p * n + r, v + 1.0, mask=r < n)
+    tl.debug_barrier()
+    tl.store(locks + p, 1)
+
+
+@triton.jit
 def unordered(locks, out, n, B: tl.constexpr):
     """The second program may read before the first one has stored: their atomics do not order anything."""
     r = tl.arange(0, B)

@@ -95,6 +95,7 @@ def lower_tiles(
     runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
     low = Lowering(k, warps, PtxBlock(), target, rooms, runs, lambda block: _block(low, block))
     low.in_chunks = has_known_addresses(function)
+    low.waits = any(isinstance(op, tt.LoadOp) and op.fresh and not is_tile(op.result) for op in function.body.walk())
     return Module(target.name, [_run(low, function, parameters)])
 
 

@@ -18,6 +18,7 @@ from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.tile import DotOperandAttr, LoadOp, StoreOp
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import element_of, register_encoding
+from louver.isa.sync import FenceGpu
 from louver.ptx.module import Reg
 
 
@@ -36,10 +37,13 @@ def lower_load(low: Lowering, op: LoadOp) -> Registers:
     found: dict[int, Reg] = {}
     for access in accesses(low, pointers, masks, size):
         given = [others[number] for number in access.elements]
-        loaded = load_elements(low, "global", access.address, element, op, given, access.mask)
+        loaded = load_elements(low, "global", access.address, element, op, given, access.mask, fresh=op.fresh)
         found.update(zip(access.elements, loaded, strict=True))
         if packs:
             _pack(low, found, access.elements[-1], size)
+    if op.fresh and not is_tile(op.result):
+        # What other programs stored before they stored this number is loaded behind it.
+        low.k.emit(FenceGpu())
     return tuple(found[number] for number in range(len(pointers)))
 
 
@@ -63,7 +67,8 @@ def _pack(low: Lowering, found: Mapping[int, Reg], last: int, size: int) -> None
 def lower_store(low: Lowering, op: StoreOp) -> None:
     """Store each element if its mask is true, by one of the threads that hold it.
 
-    Neighbours are stored together if possible.
+    Neighbours are stored together if possible. Where programs wait for numbers that others store, such as a flag, all
+    that the program stored before is visible with the number.
     """
     layout = layout_of(low, op.value)
     element = element_of(op.value.type)
@@ -71,10 +76,14 @@ def lower_store(low: Lowering, op: StoreOp) -> None:
     pointers, values = low.values[op.ptr], low.values[op.value]
     masks = each_of(low, op.mask, len(pointers))
     low.begin_store()
+    shown = low.waits and not is_tile(op.value)
+    if shown:
+        # The threads have synchronized, so the fence of each thread covers the stores of all threads.
+        low.k.emit(FenceGpu())
     owner = low.owner(layout)
     for access in accesses(low, pointers, masks, size):
         given = [values[number] for number in access.elements]
-        store_elements(low, "global", access.address, given, size, low.both(access.mask, owner))
+        store_elements(low, "global", access.address, given, size, low.both(access.mask, owner), shown=shown)
 
 
 def layout_of(low: Lowering, value: SSAValue) -> Layout:

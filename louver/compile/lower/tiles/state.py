@@ -157,6 +157,7 @@ class Lowering:
     in_chunks: whether alignments of addresses are known. If not, elements are moved one by one, and no registers are
     left.
     multiplies: whether warpgroup products follow.
+    waits: whether the kernel loads numbers that other programs store meanwhile.
     pending: whether warpgroup products are running, other than those in flight, which their loop waits for.
     promoted: totals, each with the sum that is added to it when the products end.
     known: facts about integers and addresses.
@@ -187,6 +188,7 @@ class Lowering:
     tails: dict[SSAValue, tuple[Reg, Reg]] = field(default_factory=dict[SSAValue, tuple[Reg, Reg]])
     box_rows: dict[SSAValue, Reg] = field(default_factory=dict[SSAValue, Reg])
     multiplies: bool = False
+    waits: bool = False
     pending: bool = False
     promoted: Sequence[tuple[Reg, Reg]] = ()
     in_chunks: bool = True

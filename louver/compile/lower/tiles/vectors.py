@@ -27,16 +27,18 @@ def load_elements(
     op: Operation,
     others: Sequence[Reg | None],
     mask: Reg | None = None,
+    *,
+    fresh: bool = False,
 ) -> Sequence[Reg]:
     """Load neighbours.
 
-    Each register has the format of a tile. others: the value of each element if the mask is false; None for 0.
+    Each register has the format of a tile. others: the value of each element if the mask is false; None for 0. fresh: see `LoadOp`.
     """
     kind, size, count = register_class(element, op), element_bytes(element, op), len(others)
     if count == 1 and size < WORD:
-        return [_load_narrow(low, space, address, element, op, others[0], mask)]
+        return [_load_narrow(low, space, address, element, op, others[0], mask, fresh)]
     if size >= WORD:
-        return _load_registers(low, space, address, kind, others, mask)
+        return _load_registers(low, space, address, kind, others, mask, fresh)
     words: list[Reg | None] = [None] * (count * size // WORD or 1)
     per_word = count // len(words)
     given = [each for each in others if each is not None]
@@ -44,19 +46,25 @@ def load_elements(
         words = [
             pack_elements(low, given[number : number + per_word], size) for number in range(0, len(given), per_word)
         ]
-    loaded = _load_registers(low, space, address, "b32" if count * size >= WORD else "b16", words, mask)
+    loaded = _load_registers(low, space, address, "b32" if count * size >= WORD else "b16", words, mask, fresh)
     return [each for word in loaded for each in unpack_elements(low, word, per_word, element, size)]
 
 
 def _load_registers(
-    low: Lowering, space: Space, address: Address, kind: RegType, others: Sequence[Reg | None], mask: Reg | None
+    low: Lowering,
+    space: Space,
+    address: Address,
+    kind: RegType,
+    others: Sequence[Reg | None],
+    mask: Reg | None,
+    fresh: bool,
 ) -> Sequence[Reg]:
     """Load registers from neighbouring addresses."""
     if mask is None:
         registers = low.k.regs(kind, len(others))
     else:
         registers = [low.copy(low.constant(0, kind) if other is None else other) for other in others]
-    load = Load(space, kind, cast("Literal[1, 2, 4]", len(registers)))
+    load = Load(space, kind, cast("Literal[1, 2, 4]", len(registers)), volatile=fresh)
     low.k.emit(load, registers[0] if len(registers) == 1 else tuple(registers), address, guard=mask)
     return registers
 
@@ -69,6 +77,7 @@ def _load_narrow(
     op: Operation,
     other: Reg | None,
     mask: Reg | None,
+    fresh: bool,
 ) -> Reg:
     """Load one element of 8 or 16 bits."""
     narrow, kind = is_integer(element), register_class(element, op)
@@ -79,15 +88,22 @@ def _load_narrow(
         result = low.k.low_half(other) if other is not None else low.copy(low.constant(0, "b16"))
     else:
         result = low.copy(low.constant(0, kind) if other is None else other)
-    load = LoadByte(space) if element_bytes(element, op) == 1 else Load(space, result.type)
+    load = LoadByte(space, fresh) if element_bytes(element, op) == 1 else Load(space, result.type, volatile=fresh)
     low.k.emit(load, result, address, guard=mask)
     return extended(low, low.emit(ConvertInteger("u32", "u16"), result), element) if narrow else result
 
 
 def store_elements(
-    low: Lowering, space: Space, address: Address, elements: Sequence[Reg], size: int, guard: Reg | None
+    low: Lowering,
+    space: Space,
+    address: Address,
+    elements: Sequence[Reg],
+    size: int,
+    guard: Reg | None,
+    *,
+    shown: bool = False,
 ) -> None:
-    """Store neighbours by one instruction. size: bytes of an element."""
+    """Store neighbours by one instruction. size: bytes of an element. shown: whether other programs wait for it."""
     count = len(elements)
     if count > 1 and size < WORD:
         each = min(count, WORD // size)
@@ -95,5 +111,5 @@ def store_elements(
     elif size < WORD and elements[0].type == "b32":
         elements = [low.k.low_half(elements[0])]
     vector = cast("Literal[1, 2, 4]", len(elements))
-    store = StoreByte(space) if count * size == 1 else Store(space, elements[0].type, vector)
+    store = StoreByte(space, shown) if count * size == 1 else Store(space, elements[0].type, vector, shown)
     low.k.emit(store, address, elements[0] if vector == 1 else tuple(elements), guard=guard)

@@ -32,7 +32,7 @@ def may_be_copied(load: LoadOp) -> bool:
 
     Hints to caches do not count, but `cv` does: such a load never takes what a cache holds.
     """
-    if load.is_volatile is not None or (load.cache is not None and load.cache.data == "cv"):
+    if load.fresh:
         return False
     return load.box is not None or gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 

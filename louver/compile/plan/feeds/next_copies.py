@@ -60,7 +60,7 @@ def _may_come_later(op: Operation) -> bool:
     """Whether copies may begin before an operation. The caller checks that it does not store data that they read."""
     match op:
         case tt.LoadOp():
-            return op.is_volatile is None
+            return not op.fresh
         case tt.StoreOp() | tt.AtomicRMWOp():
             return not any(result.first_use for result in op.results)
         case _:

@@ -232,7 +232,7 @@ def _is_plain(op: tt.DotOp) -> bool:
 def _may_move(op: Operation) -> bool:
     """Whether an operation may move to another step. The two stages keep the order of copies and waits."""
     if isinstance(op, tt.LoadOp):
-        return op.is_volatile is None
+        return not op.fresh
     if isinstance(op, scf.ForOp | scf.WhileOp | scf.IfOp):
         return False
     return has_no_effect(op) or isinstance(op, tt.WaitBarrierOp | tt.BoxCopiesOp)

@@ -105,7 +105,7 @@ def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
     """
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
-            if op.is_volatile is not None:
+            if op.fresh:
                 return False
         elif stores and isinstance(op, StoreOp | AtomicRMWOp):
             if any(result.first_use for result in op.results):
