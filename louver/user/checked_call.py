@@ -11,6 +11,9 @@ from louver.ir.polynomial import Numbers, Size, with_grid
 from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 
+ADDRESSES = 1 << 64
+"""Bytes that an address can name. Addresses wrap there."""
+
 
 class ViewError(ValueError):
     """A kernel's sizes and strides of a sparse tensor differ from the tensor's.
@@ -155,7 +158,8 @@ class CheckedCall:
             raise ValueError(
                 f"{self.name} walks {argument!r} upwards, got an array with negative strides: copy it first"
             )
-        if elements > held:
+        # The 64-bit addresses of a ragged descriptor wrap (triton.tools.ragged_tma). They reach every array.
+        if held < elements < ADDRESSES // array.element.bytes:
             raise ValueError(
                 f"by its sizes and strides {self.name} reaches {elements} elements of {argument!r}, got an array of {held}"
             )
