@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -57,12 +57,16 @@ Key = tuple[SSAValue, int, int]
 class Runs:
     """Finds the runs of a function's integers and pointers, by induction over its loops.
 
-    multiples: powers of two that divide the arguments.
+    multiples: powers of two that divide the arguments. own: remainders that count as their dividends.
     """
 
-    def __init__(self, multiples: Mapping[SSAValue, int]) -> None:
-        self.multiples = multiples
+    def __init__(self, multiples: Mapping[SSAValue, int], own: Collection[Operation] = ()) -> None:
+        self.multiples, self.own = multiples, own
         self._known: dict[Key, Run | None] = {}
+
+    def knowing(self, multiples: Mapping[SSAValue, int]) -> Runs:
+        """The same with further multiples of arguments."""
+        return Runs({**self.multiples, **multiples}, self.own)
 
     def chunk(self, load: tt.LoadOp, dimension: int) -> int:
         """The largest number of bytes along a dimension that one copy of a load may move; 0 if there is no such copy."""
@@ -177,6 +181,8 @@ class Runs:
                     if count > 1
                     else Run(0, 1 if op.result.type.get_shape()[0] > 1 else start)
                 )
+            case arith.RemSIOp() if op in self.own:
+                return self.of(op.lhs, dimension, count)
             case tt.SplatOp():
                 return self.of(op.src, 0, 1)
             case tt.ExpandDimsOp() | tt.BroadcastOp() | tt.TransOp():

@@ -52,7 +52,7 @@ from louver.compile.decompose.replaced_offsets import whole_where_replaced
 from louver.compile.decompose.reported import report
 from louver.compile.decompose.sample import Part, Places, Samples
 from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
-from louver.compile.decompose.zeroed_columns import zeroed_columns
+from louver.compile.decompose.zeroed_columns import Below, own_below, zeroed_columns
 from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
@@ -107,15 +107,17 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
             raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
     runs, across = _proofs(function, names), lengths_across(function)
     found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
+    own, counted = own_below({op: _columns(op, runs, across=root in across) for op, root in found.items()})
+    runs = Runs(runs.multiples, own)
     sizes = {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
     apart = Apart(runs, sizes)
-    proven = {op: _Proven.of(op, apart, across.get(root)) for op, root in found.items()}
+    proven = {op: _Proven.of(op, apart, across.get(root), counted) for op, root in found.items()}
     for op, each in proven.items():
         require_multiples(each.needs, op)
         if each.apart is not None:
             require_rows_apart(function, names[found[op]], each.apart)
     tensors, added = _add_arguments(function, names)
-    samples, pieces = Samples(function), dict[str, int]()
+    samples, pieces = Samples(function, own), dict[str, int]()
     for op, root in found.items():
         load = _Load(op, tensors[root], proven[op], samples, apart)
         pieces[names[root]] = min(load.bytes, pieces.get(names[root], load.bytes))
@@ -176,6 +178,7 @@ class _Proven:
     dimension of columns in it. needs: arguments with numbers that must divide them, or nothing is known.
     line: columns that are neighbours, wherever they begin. masked: columns that have one mask. apart: for a tensor that is sparse along
     its last axis but one, the distance of neighbours, which must be that of rows, or the line is not known.
+    below: those of `zeroed` that are not known to be constant in a group.
     """
 
     columns: int
@@ -185,14 +188,20 @@ class _Proven:
     zeroed: tuple[tuple[SSAValue, int], ...] = ()
     needs: Needs = NOTHING
     apart: Size | None = None
+    below: tuple[Below, ...] = ()
 
     @classmethod
-    def of(cls, load: tt.LoadOp, apart: Apart, length: SSAValue | None) -> _Proven:
-        """length: that of a line, for a tensor that is sparse along its last axis but one; else None."""
+    def of(cls, load: tt.LoadOp, apart: Apart, length: SSAValue | None, counted: Collection[SSAValue]) -> _Proven:
+        """length: that of a line, for a tensor that is sparse along its last axis but one; else None. counted: conditions of columns
+        that must count as masked where they do not hold.
+        """
         across, runs = length is not None, apart.runs
         columns = _columns(load, runs, across=across)
+        below = [each for each in zeroed_columns(load, columns) if each[0] in counted]
 
         def moves(count: int, apart: Apart) -> bool:
+            if not all(apart.runs.same(*each, count) for each in below):
+                return False
             if length is None:
                 return apart.runs.moves(load, columns, count)
             return apart.runs.multiples[length] % count == 0 and apart.moves(load, columns, count)
@@ -206,20 +215,24 @@ class _Proven:
             needs = _needs(lambda known: moves(group, Apart(known, apart.names)), runs, group)
             if needs is None:
                 raise unsupported(_PIECES_OF_INTEGERS, load, _instead_of_integers("rows" if across else "columns"))
-            piece, runs = group, Runs({**runs.multiples, **dict(needs)})
+            piece, runs = group, runs.knowing(dict(needs))
         elif piece == 1:
             ignored, rows = zeroed_columns(load, columns), tensor_of(load.result).get_shape()[1 - columns]
             wholes = {columns: group if ignored else width, 1 - columns: rows}
             needs = whole_where_replaced(load, runs.multiples, wholes)
-            runs = Runs({**runs.multiples, **dict(needs)})
-        zeroed = [each for each in zeroed_columns(load, columns) if runs.same(*each, max(piece, group))]
+            runs = runs.knowing(dict(needs))
+        whole = [each for each in zeroed_columns(load, columns) if runs.same(*each, max(piece, group))]
+        zeroed = list(dict.fromkeys([*below, *whole]))
+        cut = [each for each in below if each not in whole]
+        masks = [*whole, *([] if load.mask is None else [(load.mask, columns)])]
         line, masked, distance = piece, piece, None
         if across:
             lines = {each: apart.of(load.ptr, columns, each) for each in (group * ENTRY_CODES, group)}
             line, distance = next(((each, found) for each, found in lines.items() if found), (1, None))
-            masks = [*zeroed, *([] if load.mask is None else [(load.mask, columns)])]
-            masked = next((each for each in lines if all(runs.same(*mask, each) for mask in masks)), 1)
-        return cls(columns, piece, line, masked, tuple(zeroed), needs, distance)
+            sizes = (group,) if cut else lines
+            masked = next((each for each in sizes if all(runs.same(*mask, each) for mask in masks)), 1)
+        ranges = [found for each, _ in cut if (found := Below.of(each)) is not None]
+        return cls(columns, piece, line, masked, tuple(zeroed), needs, distance, tuple(ranges))
 
 
 _PIECES_OF_INTEGERS = (
@@ -239,7 +252,7 @@ def _needs(moves: Callable[[Runs], bool], runs: Runs, group: int) -> Needs | Non
     """The arguments that must be multiples of a group, for pieces of a group to be proven; None if that is no proof."""
 
     def proves(chosen: Sequence[SSAValue]) -> bool:
-        return moves(Runs({**runs.multiples, **dict.fromkeys(chosen, group)}))
+        return moves(runs.knowing(dict.fromkeys(chosen, group)))
 
     chosen = [
         each for each, known in runs.multiples.items() if isinstance(each.type, IntegerType) and known % group != 0
@@ -477,6 +490,7 @@ class _Load:
                 fault = make.either(make.both(mask, fault), *(make.differ(mask, each) for each in rest))
                 shown.append(mask)
             wrong.append(fault)
+        wrong += [each.cuts(make, self.group) for each in self.proven.below]
         return _Found(line if own else entry, make.either(*wrong), make.either(*shown) if shown else None)
 
     def _faults_along(self, make: TileNumbers, base: SSAValue, piece: _Piece, extent: int) -> list[SSAValue]:

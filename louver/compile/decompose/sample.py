@@ -11,7 +11,7 @@ Pointers to a sparse argument become i64 offsets from it, in elements of the den
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, cast
@@ -65,9 +65,12 @@ class Places:
 
 
 class Samples:
-    """Samples tiles of one function. Operations are inserted before those that they repeat."""
+    """Samples tiles of one function. Operations are inserted before those that they repeat. own: remainders that count as their
+    dividends.
+    """
 
-    def __init__(self, function: tt.FuncOp) -> None:
+    def __init__(self, function: tt.FuncOp, own: Collection[Operation] = ()) -> None:
+        self.own = own
         first = cast(Operation, function.body.block.first_op)
         self.start = insert(first, arith.ConstantOp(IntegerAttr(0, i32)), first)
         """Places are computed before this operation, where each sampled one sees them."""
@@ -80,6 +83,8 @@ class Samples:
         Rejects, with its line, an operation that needs all elements of a tile of two dimensions or more.
         """
         value = self.live(value)
+        if isinstance(value.owner, arith.RemSIOp) and value.owner in self.own:
+            value = value.owner.lhs
         if as_tensor(value.type) is None:
             if encoding_of(value) is None and places.part is None:
                 return value

@@ -1,13 +1,21 @@
-"""Finds the columns of a sparse tile that a dot multiplies with zeros."""
+"""Finds the columns of a sparse tile that a dot multiplies with zeros, and remainders that matter for the others alone."""
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
-from xdsl.ir import Operation, SSAValue
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from louver.analysis.integers import is_zero
+from xdsl.dialects import arith
+from xdsl.ir import Block, Operation, SSAValue
+
+from louver.analysis.integers import equal, is_zero
+from louver.analysis.own_numbers import upper_bound
+from louver.analysis.passages import came_from
+from louver.compile.rewrite.tile_numbers import TileNumbers
 from louver.ir import tile as tt
-from louver.ir.tile.types import tensor_of
+from louver.ir.arith import ExtSIOp
+from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.tile.types import as_tensor, tensor_of
 
 
 def zeroed_columns(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
@@ -23,20 +31,87 @@ def zeroed_columns(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
     other, across = dot.operands[along], 1 - along
     while isinstance(other.owner, tt.TransOp):
         other, across = other.owner.src, 1 - across
-    source = other.owner
-    if (
-        not isinstance(source, tt.LoadOp)
-        or source.mask is None
-        or (source.other is not None and not is_zero(source.other))
-    ):
-        return []
-    found, pending = list[tuple[SSAValue, int]](), [source.mask]
+    match other.owner:
+        case tt.LoadOp(mask=SSAValue() as condition, other=filler) if filler is None or is_zero(filler):
+            pass
+        case SelectOp(cond=condition, rhs=filler) if is_zero(filler):
+            pass
+        case _:
+            return []
+    found, pending = list[tuple[SSAValue, int]](), [condition]
     while pending:
         owner = pending.pop().owner
         if isinstance(owner, arith.AndIOp):
             pending += owner.operands
         elif isinstance(owner, tt.BroadcastOp) and _comes_before(owner, load):
             found += [(owner.result, across)] if tensor_of(owner.src).get_shape()[1 - across] == 1 else []
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A condition that elements of a range are below a number: columns that count."""
+
+    range: tt.MakeRangeOp
+    size: SSAValue
+
+    @classmethod
+    def of(cls, condition: SSAValue) -> Below | None:
+        """None for any other condition."""
+        compared = _source(condition).owner
+        if not isinstance(compared, CmpiOp) or compared.name_of_predicate[0] != "s":
+            return None
+        match upper_bound(compared):
+            case (one, other, 0) if isinstance(numbers := _source(one).owner, tt.MakeRangeOp):
+                size = _source(other)
+                return cls(numbers, size) if as_tensor(size.type) is None else None
+            case _:
+                return None
+
+    def is_own(self, op: arith.RemSIOp) -> bool:
+        """Whether a remainder is its dividend where the condition holds."""
+        return equal(_source(op.lhs), self.range.result) and equal(_source(op.rhs), self.size)
+
+    def cuts(self, make: TileNumbers, group: int) -> SSAValue:
+        """Whether the condition holds for a part of a group, a power of two that divides the bounds of the range."""
+        rest = make.compared(make.masked(self.size, group - 1), "ne", 0)
+        ends = (self.range.start, "sgt"), (self.range.end, "slt")
+        within = [make.compared(self.size, predicate, end.value.data) for end, predicate in ends]
+        return make.both(make.both(rest, within[0]), within[1])
+
+
+def own_below(columns: Mapping[tt.LoadOp, int]) -> tuple[frozenset[Operation], frozenset[SSAValue]]:
+    """Remainders `number % size` of addresses that are `number` in all columns that count, as the others are multiplied with zeros;
+    and the conditions of `zeroed_columns` by which these count. columns: the dimension of columns of each load.
+    """
+    own, others, conditions = set[Operation](), set[Operation](), set[SSAValue]()
+    for load, along in columns.items():
+        known = [(each, Below.of(each)) for each, _ in zeroed_columns(load, along)]
+        for op in _remainders(load.ptr):
+            found = [each for each, below in known if below is not None and below.is_own(op)]
+            conditions.update(found)
+            (own if found else others).add(op)
+    return frozenset(own - others), frozenset(conditions)
+
+
+def _source(value: SSAValue) -> SSAValue:
+    """The numbers that a tile repeats, or has in a wider type."""
+    while isinstance(value.owner, tt.SplatOp | tt.BroadcastOp | tt.ExpandDimsOp | ExtSIOp):
+        value = value.owner.operands[0]
+    return value
+
+
+def _remainders(address: SSAValue) -> set[arith.RemSIOp]:
+    """The remainders of which an address is computed."""
+    found, seen, pending = set[arith.RemSIOp](), set[SSAValue](), [address]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if isinstance(value.owner, arith.RemSIOp):
+            found.add(value.owner)
+        pending += came_from(value) or (() if isinstance(value.owner, Block) else value.owner.operands)
     return found
 
 

@@ -58,3 +58,47 @@ def test_columns_to_the_least_of_k_and_a_loaded_rank(rng: np.random.Generator, s
     for at, (first, own) in enumerate(zip(starts, ranks, strict=True)):
         wanted = x[:, :own].astype(np.float64) @ w[first : first + 16, :own].T.astype(np.float64)
         np.testing.assert_array_equal(y[at], wanted)
+
+
+RANKS = {"begin": [0, 36, 16, 52], "rank": [16, 8, 20, 4]}
+"""Columns of adapters: no multiples of 16, the last ones at the end of the tensor."""
+
+
+def given_ragged(rng: np.random.Generator, *, across: bool) -> tuple[list[object], np.ndarray]:
+    """Arguments of `ragged`, and the result. Only columns of no adapter are infinite."""
+    m, n, k, columns = 20, 150, 72, 56
+    x, down = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((m, k), (columns, k)))
+    up = louver.prune(rng.integers(-2, 3, (n, columns)).astype(np.float16), "2:4")
+    unread = np.isin(np.arange(columns), [44, 45, 46, 47, 48, 49, 50, 51])
+    own = np.zeros((4, m, n))
+    for at, (first, rank) in enumerate(zip(RANKS["begin"], RANKS["rank"], strict=True)):
+        part = slice(first, first + rank)
+        low = (x.astype(np.float64) @ down[part].T.astype(np.float64)).astype(np.float16)
+        own[at] = low.astype(np.float64) @ up[:, part].T.astype(np.float64)
+    up = np.where(unread & (up != 0), np.float16(np.inf), up)
+    packed = louver.compress(np.ascontiguousarray(up.T), "2:4", axis=-2) if across else louver.compress(up, "2:4")
+    y = np.full(own.shape, np.nan, np.float32)
+    begin, rank = (np.array(RANKS[name], np.int64) for name in ("begin", "rank"))
+    strides = (n, 1) if across else (1, columns)
+    return [x, down, packed, y, begin, rank, m, *strides, n, k], own
+
+
+@pytest.mark.parametrize("across", [True, False], ids=["KN", "NK"])
+@pytest.mark.parametrize("warps", [4, 8])
+def test_columns_begin_again_where_the_other_operand_is_zero(
+    rng: np.random.Generator, across: bool, warps: int
+) -> None:
+    """A rank is a multiple of a group, not of 16. What is beyond it is neither read nor checked."""
+    given, expected = given_ragged(rng, across=across)
+    kernel, tile = louver.jit(kernels.ragged), {"TM": 32, "TN": 64, "TK": 32, "R": 32}
+    kernel.emulate[4, 1](*given, **tile, num_warps=warps)
+    np.testing.assert_allclose(given[3], expected, rtol=0, atol=2.0**-8 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("across", [True, False], ids=["KN", "NK"])
+def test_a_rank_that_cuts_a_group_is_an_error(rng: np.random.Generator, across: bool) -> None:
+    given, _ = given_ragged(rng, across=across)
+    given[5] = np.array([16, 8, 18, 4], np.int64)
+    kernel, tile = louver.jit(kernels.ragged), {"TM": 32, "TN": 64, "TK": 32, "R": 32}
+    with pytest.raises(louver.AddressError):
+        kernel.emulate[4, 1](*given, **tile)

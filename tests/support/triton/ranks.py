@@ -51,3 +51,36 @@ def low_ranks(
         w_at += TK
     y_at = y + tl.program_id(0) * M * N + m[:, None] * N + n[None, :]
     tl.store(y_at, total, mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+@triton.jit
+def ragged(
+    x, down, up, y, starts, ranks, M, stride_r, stride_n, N: tl.constexpr, K: tl.constexpr,
+    TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """x by some rows of down, and that by as many columns of up: at most R, as many as a loaded rank. They begin at a loaded one, and again
+    where the rank is less.
+    """
+    adapter = tl.program_id(0)
+    first, rank = tl.load(starts + adapter), tl.load(ranks + adapter)
+    m, n, k = tl.arange(0, TM), tl.arange(0, TN), tl.arange(0, TK)
+    r = first + tl.arange(0, R) % rank
+    x_at = x + m[:, None] * K + k[None, :]
+    down_at = down + r[None, :] * K + k[:, None]
+    low = tl.zeros((TM, R), tl.float32)
+    for i in range(tl.cdiv(K, TK)):
+        a = tl.load(x_at, mask=(m < M)[:, None] & (k < K - i * TK)[None, :], other=0.0)
+        b = tl.load(down_at, mask=(k < K - i * TK)[:, None], other=0.0)
+        low = tl.dot(a, b, low)
+        x_at += TK
+        down_at += TK
+    low = low.to(up.dtype.element_ty)
+    low = tl.where(tl.arange(0, R)[None, :] < rank, low, tl.zeros_like(low))
+    up_at = up + r[:, None] * stride_r + n[None, :] * stride_n
+    y_at = y + adapter * M * N + m[:, None] * N + n[None, :]
+    for i in range(tl.cdiv(N, TN)):
+        inside = n < N - i * TN
+        total = tl.dot(low, tl.load(up_at, mask=inside[None, :]))
+        tl.store(y_at, total, mask=(m < M)[:, None] & inside[None, :])
+        up_at += TN * stride_n
+        y_at += TN

@@ -1,13 +1,14 @@
-"""Lowers arithmetic on pairs of f16 in one register. The results are the same, with half as many instructions.
+"""Lowers arithmetic on pairs of f16 or bf16 in one register. The results are the same, with half as many instructions.
 
-A sum or product of two f16 that is rounded to f32 and then to f16 equals the result of a single rounding.
+A sum or product of two such numbers that is rounded to f32 and then to 16 bits equals the result of a single rounding: f32 has
+more than twice their digits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import Float16Type, IntegerType
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerType
 from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.packing import pack_elements
@@ -16,6 +17,7 @@ from louver.ir import arith as ours
 from louver.ir.elementwise import step_of
 from louver.ir.tile.types import element_of
 from louver.isa.bits import PermuteBytes
+from louver.isa.convert import Half
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.ptx.module import Reg
 
@@ -36,15 +38,18 @@ SIGNED = 0x0080_0080
 
 
 def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Registers | None:
-    """The results of an operation on a tile of f16; None if elements are not in pairs.
+    """The results of an operation on a tile of f16 or bf16; None if elements are not in pairs.
 
     columns: the elements of each operand.
     """
-    count = len(columns[0]) if columns else 0
-    if count % 2 or not isinstance(element_of(op.results[0].type), Float16Type):
+    count, element = len(columns[0]) if columns else 0, element_of(op.results[0].type)
+    if count % 2 or not isinstance(element, Float16Type | BFloat16Type):
         return None
     pairs = [[column[first : first + 2] for column in columns] for first in range(0, count, 2)]
-    words = _converted(low, op, pairs) if isinstance(op, ours.SIToFPOp | ours.UIToFPOp) else _computed(low, op, pairs)
+    if not isinstance(op, ours.SIToFPOp | ours.UIToFPOp):
+        words = _computed(low, op, pairs, "f16" if isinstance(element, Float16Type) else "bf16")
+    else:
+        words = _converted(low, op, pairs) if isinstance(element, Float16Type) else None
     if words is None:
         return None
     found: list[Reg] = []
@@ -55,13 +60,13 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
     return tuple(found)
 
 
-def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
+def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]], type_: Half) -> list[Reg] | None:
     """Compute steps on pairs.
 
     At least one operand must be in pairs. In the others both elements may be the same register.
     """
     step = PACKED_STEPS.get(step_of(op) or "")
-    if step is None:
+    if step is None or not low.provides(PackedBinary(step, type_)):
         return None
     for pair in pairs:
         together = [each in low.packed for each in pair]
@@ -73,7 +78,7 @@ def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]
     for each in (each for pair in pairs for each in pair):
         if each not in known:
             known[each] = pack_elements(low, each, 2)
-    return [low.emit(PackedBinary(step, "f16"), *(known[each] for each in pair)) for pair in pairs]
+    return [low.emit(PackedBinary(step, type_), *(known[each] for each in pair)) for pair in pairs]
 
 
 def _converted(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:

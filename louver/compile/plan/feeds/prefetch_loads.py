@@ -47,8 +47,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
 
     Loads of scalars, of dot operands and of what is reduced move ahead, if all of them and the sums fit `KEPT_BYTES`.
     A load does not move if its address depends on tiles or sums of the loop. Scalars on which addresses depend move first, so
-    that they are there when tiles, or copies of a ring, need them. In a loop that also stores, only they move, if no store may
-    change them: what the loop carries keeps products from running on.
+    that they are there when tiles, or copies of a ring, need them. In a loop that also stores, loads move if no store may
+    change them. If it carries sums of products, only those scalars move: what the loop carries keeps products from running on.
 
     warps: warps of a CTA.
     rings: whether ring-copies follows. Loads that it copies do not move ahead.
@@ -64,12 +64,13 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 continue
             tiles = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
             needed = Sources(loop, [each for tile in tiles for each in addresses(tile)], repeated=False).loads
+            ahead = only_loads(loop) or not any(dot.c in block.args for dot in dots)
             multiplied = _multiplied(dots) if multiplies else set(block.ops)
             loads = [
                 op
                 for op in block.ops
                 if isinstance(op, LoadOp)
-                and (op in needed or (only_loads(loop) and (op in multiplied or as_tensor(op.result.type) is None)))
+                and (op in needed or (ahead and (op in multiplied or as_tensor(op.result.type) is None)))
                 and is_unchanged(op, loop, apart)
                 and not (rings and goes_to_ring(loop, op, apart))
                 and known_ahead(loop, op.operands, apart, repeated=False)
@@ -78,8 +79,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
             kept = sum(map(tile_bytes, [*(load.result for load in loads), *sums]))
             if kept > KEPT_BYTES * LANES * warps:
                 continue
-            for ahead in ([op for op in loads if op in needed], [op for op in loads if op not in needed]):
-                loop = _load_ahead(loop, ahead) if ahead else loop
+            for each in ([op for op in loads if op in needed], [op for op in loads if op not in needed]):
+                loop = _load_ahead(loop, each) if each else loop
         remove_dead(function)
 
 
