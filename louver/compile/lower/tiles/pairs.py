@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import BFloat16Type, Float16Type, IntegerType
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerType
 from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.packing import pack_elements
@@ -46,10 +47,13 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
     if count % 2 or not isinstance(element, Float16Type | BFloat16Type):
         return None
     pairs = [[column[first : first + 2] for column in columns] for first in range(0, count, 2)]
-    if not isinstance(op, ours.SIToFPOp | ours.UIToFPOp):
-        words = _computed(low, op, pairs, "f16" if isinstance(element, Float16Type) else "bf16")
+    half: Half = "f16" if isinstance(element, Float16Type) else "bf16"
+    if isinstance(op, arith.TruncFOp):
+        words = _rounded(low, op, pairs, half)
+    elif isinstance(op, ours.SIToFPOp | ours.UIToFPOp):
+        words = _converted(low, op, pairs) if half == "f16" else None
     else:
-        words = _converted(low, op, pairs) if isinstance(element, Float16Type) else None
+        words = _computed(low, op, pairs, half)
     if words is None:
         return None
     found: list[Reg] = []
@@ -79,6 +83,16 @@ def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]
         if each not in known:
             known[each] = pack_elements(low, each, 2)
     return [low.emit(PackedBinary(step, type_), *(known[each] for each in pair)) for pair in pairs]
+
+
+def _rounded(low: Lowering, op: arith.TruncFOp, pairs: Sequence[Sequence[Registers]], half: Half) -> list[Reg] | None:
+    """Round pairs of f32 that the kernel computes with. A rounding of one element takes eight times as long; those of elements
+    that are packed next are joined by the assembler.
+    """
+    users = [use.operation for use in op.result.uses]
+    if not isinstance(element_of(op.input.type), Float32Type) or not any(step_of(each) in PACKED_STEPS for each in users):
+        return None
+    return [low.k.pair_from_f32(half, one, other) for ((one, other),) in pairs]
 
 
 def _converted(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
