@@ -135,7 +135,8 @@ class _Pairs:
         op = one.owner
         if not isinstance(op, Operation) or op not in self.fellow:
             return False
-        return (one, other) in zip(op.results, self.fellow[op].results, strict=True)
+        pairs = zip(op.results, self.fellow[op].results, strict=True)
+        return any(a is one and b is other for a, b in pairs)
 
     def _lift(self, op: Operation | Block) -> None:
         """Move an operation of an arm, and those that it needs, before the branch. Its fellow is removed."""
