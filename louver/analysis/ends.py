@@ -79,6 +79,14 @@ class Ends:
         whole = self.of(rest.whole, "greatest") if self.of(rest.whole, "least") == Polynomial.number(0) else None
         return most if whole is None else Extreme("min", most, whole).made(most, whole)
 
+    def _free(self, value: Polynomial, end: End) -> Size | None:
+        """An end of a value that needs nothing more of a launch; None for others."""
+        needed = len(self.needs)
+        found = self.of(value, end)
+        free = len(self.needs) == needed
+        del self.needs[needed:]
+        return found if free else None
+
     def require(self, value: Size | None, least: int = 0) -> bool:
         """Record that a size must be at least this number. Returns False for a size that cannot be."""
         if value is None or (value.constant is not None and value.constant < least):
@@ -131,9 +139,10 @@ class Ends:
                     return None
                 if end == "least":
                     return Polynomial.number(0)
-                divisor = self.affine.integer(by)
-                known = self.require(self.of(divisor, "least"), 1)
-                return self.of(divisor - 1 if known else self.affine.integer(whole), end)
+                divisor, dividend = self.affine.integer(by), self.affine.integer(whole)
+                if not self.require(self.of(divisor, "least"), 1):
+                    return self.of(dividend, end)
+                return _lesser(self.of(divisor - 1, end), self._free(dividend, end))
             case arith.DivSIOp(lhs=whole, rhs=by) | arith.DivUIOp(lhs=whole, rhs=by):
                 return self._quotient(self.affine.integer(whole), self.affine.integer(by), end)
             case arith.MinSIOp(lhs=one, rhs=other):
@@ -191,6 +200,13 @@ class Ends:
             else:
                 found += Polynomial.of({monomial: factor})
         return found
+
+
+def _lesser(one: Size | None, other: Size | None) -> Size | None:
+    """The lesser of two upper bounds, of which one may not be known."""
+    if one is None or other is None:
+        return one if other is None else other
+    return Extreme("min", one, other).made(one, other)
 
 
 def _quotients(monomial: Monomial) -> Iterator[Part]:

@@ -87,6 +87,11 @@ class Polynomial:
             return exact
         if by.constant is not None and self.constant is not None:
             return Polynomial.number(_quotient(self.constant, by.constant))
+        if by.constant is not None and any(
+            rest.terms == self and rest.factor * (rest.by - 1) < by.constant for rest in remainders(self)
+        ):
+            # A remainder is nearer to 0 than its divisor.
+            return Polynomial.number(0)
         # Both sides lose what divides all of them: 2 * i // 4 is i // 2, which `remainders` then knows beside 64 * i.
         common = Polynomial.number(gcd(*(factor for _, factor in (*self.terms, *by.terms))))
         whole, part = self.quotient(common), by.quotient(common)

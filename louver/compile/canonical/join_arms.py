@@ -4,7 +4,8 @@
 mask is that of the arm that is taken. Where the condition implies the mask of one arm, the mask stands alone: here
 `ok < K - k * BK`. Operations that follow, such as a dot, are joined too if both arms have them.
 
-A branch stays if no load is in both arms, or if it has effects. A load in one arm stays there.
+A branch stays if its arms share neither a load nor all results, or if it has effects. A load in one arm stays there.
+`rows = rows % M` in both arms, where one of them promises that the rows are neighbours, is no branch.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ class _Pairs:
         )
 
     def join(self) -> bool:
-        """Join the pairs, if loads are among them. Returns whether they are."""
-        if not any(isinstance(op, LoadOp | DescriptorLoadOp) for op in self.fellow):
+        """Join the pairs, if loads or all results are among them. Returns whether they are."""
+        loads = any(isinstance(op, LoadOp | DescriptorLoadOp) for op in self.fellow)
+        if not loads and not self._are_equal():
             return False
         for op in list(self.branch.true_region.block.ops):
             if op in self.fellow:
@@ -114,6 +116,18 @@ class _Pairs:
         if not any(result.first_use for result in self.branch.results):
             Rewriter.erase_op(self.branch)
         return True
+
+    def _are_equal(self) -> bool:
+        """Whether both arms give the same results."""
+        ends = [end_of(region.block).operands for region in self.branch.regions]
+        return all(one is other or self._is_fellow(one, other) for one, other in zip(*ends, strict=True))
+
+    def _is_fellow(self, one: SSAValue, other: SSAValue) -> bool:
+        op = one.owner
+        if not isinstance(op, Operation) or op not in self.fellow:
+            return False
+        pairs = zip(op.results, self.fellow[op].results, strict=True)
+        return any(a is one and b is other for a, b in pairs)
 
     def _lift(self, op: Operation | Block) -> None:
         """Move an operation of an arm, and those that it needs, before the branch. Its fellow is removed."""

@@ -383,7 +383,7 @@ def _counts(axes: Axes, culprit: Operation) -> Iterator[tuple[int, ...]]:
         return
     found = {constant_integer(op.results[0]) for op in _operations(axes) if isinstance(op, arith.ConstantOp)}
     found -= {axis.size for axis in axes if isinstance(axis.size, int)}
-    numbers = {abs(value) for value in found if value is not None and abs(value) > 1} | {8}
+    numbers = {_small(abs(value), fixed) for value in found if value is not None and abs(value) > 1} | {8}
     if max(numbers) > LARGEST:
         raise unsupported(f"constants that number tiles are at most {LARGEST}, not {max(numbers)}", culprit)
     near = {times * value + more for value in numbers for times in (1, 2, 3) for more in (-1, 0, 1)}
@@ -394,6 +394,16 @@ def _counts(axes: Axes, culprit: Operation) -> Iterator[tuple[int, ...]]:
         if min(m, n) <= 3 or m == n or near_square or fixed[:ENTRIES] != [None, None]:
             few = max(m, n) <= 3
             yield from itertools.product([m], [n], *(each if few else each[:3] for each in choices[ENTRIES:]))
+
+
+def _small(value: int, fixed: Sequence[int | None]) -> int:
+    """A constant without factors that are counts of tiles, if it is too large: `GROUP_M * tiles_n` is a constant where
+    the output has a constant number of columns. Grids around GROUP_M are those to test.
+    """
+    for count in fixed:
+        if value > LARGEST and count is not None and value % count == 0:
+            value //= count
+    return value
 
 
 def _covers(axes: Axes, limits: Sequence[CmpiOp], order: Sequence[int], counts: tuple[int, ...]) -> bool:

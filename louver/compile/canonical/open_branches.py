@@ -108,10 +108,12 @@ def _reason(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason | 
 
 
 def _factors(function: FuncOp, value: SSAValue) -> tuple[SSAValue, ...] | None:
-    """The arguments whose product a value is; None for other values."""
+    """The arguments whose product a value is, apart from numbers above 0; None for other values."""
     value = without_extension(value)
     if value in function.body.block.args:
         return (value,)
+    if (constant_integer(value) or 0) > 0:
+        return ()
     if not isinstance(value.owner, arith.MuliOp):
         return None
     one, other = (_factors(function, each) for each in value.owner.operands)

@@ -51,7 +51,7 @@ def loop() -> SSAValue:
         (put(arith.MuliOp(X, number(64))), "0", "64*programs x - 64", []),
         (put(arith.SubiOp(PROGRAMS, X)), "1", "programs x", []),
         (put(arith.MuliOp(X, M)), "0", "M*programs x - M", ["M"]),
-        (put(arith.RemSIOp(X, N)), "0", "N - 1", ["N - 1"]),
+        (put(arith.RemSIOp(X, N)), "0", "min(N - 1, programs x - 1)", ["N - 1"]),
         (put(arith.RemSIOp(M, X)), "0", "M", ["M"]),
         (put(arith.DivSIOp(X, N)), "0", "(programs x - 1)/N", ["N - 1"]),
         (put(arith.RemSIOp(X, number(4))), "0", "min(3, programs x - 1)", []),

@@ -81,3 +81,39 @@ def test_boxes_of_dealt_programs(splits: int, parts: int, group: int) -> None:
     kernel.emulate[grid](**call, **tile)
     wanted = x.astype(np.float64) @ w.astype(np.float64).T
     np.testing.assert_allclose(y, wanted, rtol=2e-3, atol=2e-2)
+
+
+@triton.jit
+def few_rows_in_groups(
+    x, w, y, M, N, K, GROUP: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """A group has more tiles of rows than the output. Columns of the weight are not masked: N is whole tiles."""
+    tile, part = tl.program_id(0), tl.program_id(1)
+    tiles_m, wide = tl.cdiv(M, BM), GROUP * tl.cdiv(N, BN)
+    first = tile // wide * GROUP
+    high = min(tiles_m - first, GROUP)
+    m = (first + tile % high) * BM + tl.arange(0, BM)
+    n, k = (tile % wide) // high * BN + tl.arange(0, BN), part * BK + tl.arange(0, BK)
+    x_at, w_at = x + m[:, None] * K + k[None, :], w + n[None, :] * K + k[:, None]
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(tl.cdiv(K, PARTS * BK)):
+        total = tl.dot(tl.load(x_at, mask=m[:, None] < M, other=0.0), tl.load(w_at), total)
+        x_at += PARTS * BK
+        w_at += PARTS * BK
+    tl.atomic_add(y + m[:, None] * N + n[None, :], total, mask=m[:, None] < M, sem="relaxed")
+
+
+@pytest.mark.parametrize("rows", [10, 40])
+def test_boxes_where_a_group_is_larger_than_the_output(rows: int) -> None:
+    """`tile % (GROUP * tiles_n)` is below the number of programs too, so that no column is beyond the weight."""
+    rng = np.random.default_rng(rows)
+    w = louver.prune(rng.standard_normal((N, K)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((rows, K)).astype(np.float16), np.zeros((rows, N), np.float32)
+    kernel, grid = louver.jit(few_rows_in_groups), (-(-rows // 16) * (N // 128), 2)
+    sizes = {"M": rows, "N": N, "K": K, "GROUP": 8, "PARTS": 2, "BM": 16, "BN": 128, "BK": 64}
+    call = {"x": x, "w": louver.compress(w, "2:4"), "y": y, **sizes}
+    told = kernel.explain[grid](**call)
+    assert told.family == "register tiles" and told.warning is None
+    assert "cp.async.bulk.tensor" in told.ptx
+    kernel.emulate[grid](**call)
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w.astype(np.float64).T, rtol=1e-3, atol=1e-3)

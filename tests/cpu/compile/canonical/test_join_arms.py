@@ -98,7 +98,25 @@ CHOSEN = {
         MASKED,
     ),
 }
+SUM = "%far = arith.addi %lanes, %threes : tensor<8xi32>\n        "
+ALIKE = {
+    "equal results": kernel(
+        BELOW_LAST,
+        SUM + "%a = arith.remsi %far, %threes : tensor<8xi32>",
+        SUM + "%b = arith.remsi %far, %threes : tensor<8xi32>",
+    ),
+    "values from outside": kernel(BELOW_LAST, "", "")
+    .replace("yield %a", "yield %lanes")
+    .replace("yield %b", "yield %lanes"),
+}
+"""Arms without loads that give the same."""
+
 STAYS = {
+    "other results": kernel(
+        BELOW_LAST,
+        "%a = arith.remsi %lanes, %threes : tensor<8xi32>",
+        "%b = arith.divsi %lanes, %threes : tensor<8xi32>",
+    ),
     "a store": kernel(BELOW_LAST, "tt.store %to, %sum : tensor<8x!tt.ptr<i32>>\n        " + WHOLE, MASKED),
     "other fills": kernel(
         BELOW_LAST,
@@ -126,6 +144,12 @@ def loads(text: str) -> tuple[list[LoadOp], list[scf.IfOp]]:
 
 def test_before_and_after(golden: Golden) -> None:
     check_pass(golden, "join-arms", parse_ir(STEP))
+
+
+@pytest.mark.parametrize("form", ALIKE)
+def test_arms_that_give_the_same_are_no_branch(form: str) -> None:
+    found, branches = loads(ALIKE[form])
+    assert not found and not branches
 
 
 @pytest.mark.parametrize("form", PROVED)

@@ -47,6 +47,9 @@ OPENED = {
         kernel(ADDRESS + "%go = arith.cmpi ne, %p, %none : i64", after="tt.store %y, %tile : !tt.ptr<i32>"), ("bias",), 0,
     ),
     "an empty output": (kernel(EMPTY + "%go = arith.cmpi eq, %count, %zero : i32", empty_first=True), ("M", "N"), 0),
+    "an empty output of a constant width": (
+        kernel("%count = arith.muli %M, %tile : i32\n%go = arith.cmpi eq, %count, %zero : i32", empty_first=True), ("M",), 0,
+    ),
     "a size above zero": (kernel("%go = arith.cmpi sgt, %M, %zero : i32"), ("M",), 0),
     "a tile outside": (kernel("%go = arith.cmpi sge, %row, %M : i32", empty_first=True), (), 1),
     "a tile inside": (kernel("%go = arith.cmpi sgt, %M, %row : i32"), (), 1),
@@ -59,6 +62,9 @@ STAYS = {
     "tiles beyond the output alone": kernel("%go = arith.cmpi sge, %row, %M : i32"),
     "a tile outside along both axes": kernel(OUTSIDE + "%go = arith.andi %below, %right : i1", empty_first=True),
     "an array that is given has no part": kernel(ADDRESS + "%go = arith.cmpi sgt, %p, %none : i64"),
+    "a number below zero times a size": kernel(
+        "%low = arith.constant -4 : i32\n%count = arith.muli %M, %low : i32\n%go = arith.cmpi sgt, %count, %zero : i32"
+    ),
     "a size that is zero": kernel("%go = arith.cmpi eq, %M, %zero : i32"),
 }
 
