@@ -447,11 +447,12 @@ def _divided(whole: Polynomial, by: int) -> Polynomial:
     """The quotient by a number. What is at least 0 and counts programs is divided term by term: that of `8 * x + y` is
     `2 * x + y // 4`.
     """
+    found, rests = whole // by, remainders(whole)
     apart = Polynomial.of({monomial: factor % by for monomial, factor in whole})
-    rests = remainders(whole)
     numbers = [whole - sum((rest.terms for rest in rests), Polynomial.number(0)), *(rest.whole for rest in rests)]
     counts = all(isinstance(each, SSAValue) and isinstance(each.owner, tt.GetProgramIdOp) for each in whole.leaves)
-    return (whole - apart) // by + apart // by if counts and all(map(is_count, numbers)) else whole // by
+    by_term = found.constant is None and counts and all(map(is_count, numbers))
+    return (whole - apart) // by + apart // by if by_term else found
 
 
 def _is_given(atom: Hashable) -> bool:

@@ -56,6 +56,9 @@ def loop() -> SSAValue:
         (put(arith.DivSIOp(X, N)), "0", "(programs x - 1)/N", ["N - 1"]),
         (put(arith.RemSIOp(X, number(4))), "0", "min(3, programs x - 1)", []),
         (put(arith.RemSIOp(UNKNOWN, number(4))), None, "3", []),
+        # Tiles of a matrix in groups that are larger than the matrix: all are in the first group.
+        (put(arith.DivSIOp(put(arith.RemSIOp(X, number(4))), number(16))), "0", "0", []),
+        (put(arith.DivSIOp(put(arith.RemSIOp(UNKNOWN, number(4))), number(4))), "0", "0", []),
         (
             put(
                 arith.SubiOp(

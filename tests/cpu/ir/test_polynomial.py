@@ -84,6 +84,13 @@ def test_quotients_are_rounded_towards_0_and_nothing_divides_by_0() -> None:
     assert size("stride/K").value({"stride": 80, "K": 0}) == 80
 
 
+def test_a_remainder_is_nearer_to_0_than_its_divisor() -> None:
+    x = Polynomial.atom("x")
+    rest = 3 * (x - x // 4 * 4)
+    assert rest // 10 == Polynomial.number(0)
+    assert rest // 9 != Polynomial.number(0) and (rest + 1) // 10 != Polynomial.number(0)
+
+
 def test_names_of_sizes() -> None:
     assert size("x.shape.0").name == "x.shape.0"
     assert [size(text).name for text in ("2*M", "M + 1", "M*M", "4", "M/2")] == [None] * 5
