@@ -39,6 +39,7 @@ from louver.ir.polynomial import Monomial, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError, for_each, unsupported
 from louver.ir.tile import FuncOp, LoadOp, sparse_encoding
 from louver.ir.tile.metadata import word_columns
+from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.metadata import WARP_ROWS
 
@@ -280,35 +281,45 @@ def _require_reach(
 
 
 def _report_beyond(
-    describer: Describer, base: SSAValue, columns: Dimension, rows: Dimension | None, op: LoadOp
+    describer: Describer,
+    base: SSAValue,
+    dimension: Dimension,
+    of: Literal["columns", "rows"],
+    length: Index | None,
+    op: LoadOp,
 ) -> bool:
-    """Make the kernel report a tile outside of its row, where a loaded number times whole tiles moves it along the row, such as
-    that of a block. Returns whether such a number does. It reads zeros there.
+    """Make the kernel report a tile outside of its row, where numbers that no launch knows move it along the row by whole tiles:
+    a loaded block, or a tile or share of K that a program computes. Returns whether such numbers do. It reads zeros there.
 
-    A row holds two of these blocks, or else the number may move whole rows.
+    length: of the row. It holds two of these blocks, or else the number may move whole rows.
     """
-    names, inner = describer.function.argument_names, columns.first
-    block = 0
-    for monomial, factor in columns.first:
-        ((atom, power), *others) = [*monomial] or [(None, 0)]
-        if isinstance(atom, SSAValue) and isinstance(atom.owner, LoadOp) and power == 1 and not others and factor > 0:
-            inner, block = inner - Polynomial.of({monomial: factor}), max(block, factor)
-    across = describer.across.get(base)
-    length = None if rows is None else describer.sizes.entry(rows.stride) if across is None else across
-    found = reach(replace(columns, first=inner), describer.affine, names, op) if block and length is not None else None
-    if found is None or length is None:
+    names, first = describer.function.argument_names, dimension.first
+
+    def reached(first: Polynomial) -> Reached | None:
+        return reach(replace(dimension, first=first), describer.affine, names, op)
+
+    if length is None or reached(first) is not None:
         return False
-    _state_reach(describer, found, op, Reach(names[base], "columns", found.end + block, found.counts, True))
-    first, make = describer.descriptors.first(columns.first, op), TileNumbers(op)
-    assert isinstance(first, SSAValue)
-    first = cast(SSAValue, make.wide(first))
-    last = make.minus(make.wide(length), columns.extent)
+    moved = [(one, by) for one, by in first if reached(Polynomial.of({one: by})) is None]
+    block = max((by for _, by in moved), default=0)
+    found = reached(first - Polynomial(frozenset(moved))) if block > 0 else None
+    if found is None or any(by % dimension.extent and not _is_loaded(one) for one, by in moved):
+        return False
+    _state_reach(describer, found, op, Reach(names[base], of, found.end + block, found.counts, True))
+    begins, make = describer.descriptors.first(first, op), TileNumbers(op)
+    assert isinstance(begins, SSAValue)
+    begins = cast(SSAValue, make.wide(begins))
+    last = make.minus(make.wide(length), dimension.extent)
     report(
         flag_of(describer.function),
-        make.either(make.compared(first, "slt", 0), make.compared(first, "sgt", last)),
+        make.either(make.compared(begins, "slt", 0), make.compared(begins, "sgt", last)),
         make,
     )
     return True
+
+
+def _is_loaded(monomial: Monomial) -> bool:
+    return all(isinstance(atom, SSAValue) and isinstance(atom.owner, LoadOp) for atom, _ in monomial)
 
 
 def _state_reach(describer: Describer, found: Reached, op: Operation, stated: Reach) -> None:
@@ -332,10 +343,18 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
             op,
             "add (offsets >= 0) to the mask",
         )
-    if columns.size is None and not _report_beyond(describer, found.base, columns, rows, op):
-        _require_reach(describer, found.base, columns, "columns", op)
+    base, across = found.base, describer.across.get(found.base)
+    if columns.size is None:
+        length = None if rows is None else describer.sizes.entry(rows.stride) if across is None else across
+        if not _report_beyond(describer, base, columns, "columns", length, op):
+            _require_reach(describer, base, columns, "columns", op)
     if rows is not None and rows.size is None and found.entry is None:
-        _require_reach(describer, found.base, rows, "rows", op, within_row=found.base in describer.across)
+        apart = next(each.stride for each in found.dimensions if each.number == columns.number)
+        length = None if across is None else describer.sizes.entry(apart)
+        if _report_beyond(describer, base, rows, "rows", length, op):
+            ordered[-2] = rows = replace(rows, size=apart)
+        else:
+            _require_reach(describer, base, rows, "rows", op, within_row=across is not None)
     if rows is not None and rows.size is None and found.entry is not None:
         _require_rows_of_matrix(describer, found.base, rows, found.entry, op)
     describer.load(op, found, ordered, [_size(describer, op, each, found, rows, columns) for each in ordered])

@@ -90,7 +90,9 @@ def _rounded(low: Lowering, op: arith.TruncFOp, pairs: Sequence[Sequence[Registe
     that are packed next are joined by the assembler.
     """
     users = [use.operation for use in op.result.uses]
-    if not isinstance(element_of(op.input.type), Float32Type) or not any(step_of(each) in PACKED_STEPS for each in users):
+    if not isinstance(element_of(op.input.type), Float32Type) or not any(
+        step_of(each) in PACKED_STEPS for each in users
+    ):
         return None
     return [low.k.pair_from_f32(half, one, other) for ((one, other),) in pairs]
 
