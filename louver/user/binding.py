@@ -35,7 +35,7 @@ MOST_ACROSS = MOST_DIVIDED
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
 
 MOST_ZEROS = 3
-"""Most zeros of a call of which one may be left out. A call with more has unused operands, such as parts of K of 0 columns."""
+"""Most zeros of a call that are tried one by one. A call with more has unused operands, such as parts of K of 0 columns."""
 
 K = TypeVar("K")
 M = TypeVar("M", covariant=True)
@@ -297,11 +297,11 @@ def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: 
     zeros = call.zeros
     if not zeros or own.describes():
         return own
-    less = zeros if 1 < len(zeros) <= MOST_ZEROS else ()
-    sets = [zeros, *(tuple(each for each in zeros if each != one) for one in less)]
+    few = len(zeros) <= MOST_ZEROS
+    sets = [zeros, *(tuple(each for each in zeros if each != one) for one in zeros if few and len(zeros) > 1)]
     others = [replace(own, kind=replace(call.kind, zeros=each)) for each in sets]
     described = next((each for each in others if each.describes()), None)
-    return described or next((each for each in (own, *others) if each.describes(each.kinds)), own)
+    return described or next((each for each in (own, *others) if few and each.describes(each.kinds)), own)
 
 
 def _check_described(name: str, needs: Needs) -> None:

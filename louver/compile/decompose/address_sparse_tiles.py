@@ -424,7 +424,7 @@ class _Load:
         make = TileNumbers(self.op)
         report(self.tensor.flag, make.whole(found.wrong, shape), make)
         line = make.wide(found.line)
-        held = make.both(make.compared(line, "sge", 0), make.compared(line, "slt", self.tensor.count))
+        held = make.compared(line, "ult", self.tensor.count)
         shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)
         word = make.shifted(line, self.entry.bit_length() - 1)
         low = self._load(self.tensor.codes, word, shown, filler, shape)
@@ -496,8 +496,10 @@ class _Load:
     def _faults_along(self, make: TileNumbers, base: SSAValue, piece: _Piece, extent: int) -> list[SSAValue]:
         """What may be wrong with a piece along the last axis, whose entry begins at an offset."""
         offset, *others = map(self.samples.live, piece.offsets)
-        last = make.minus(self.tensor.count, extent)
-        faults = [make.compared(offset, "slt", 0), make.compared(offset, "sgt", last)]
+        # Negative offsets are large ones without a sign. A tensor of fewer elements than a piece has no first one.
+        firsts = make.minus(self.tensor.count, extent - 1)
+        firsts = make.choice(make.compared(firsts, "slt", 0), make.constant(0, i64), firsts)
+        faults = [make.compared(offset, "uge", firsts)]
         line = base
         if piece.after != 0:
             line = make.add(base, make.wide(piece.after))

@@ -12,6 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import louver
+from louver.compile.pipeline import compile_tiles
+from louver.compile.plan.encode import stores
+from louver.frontend.triton import triton_to_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.user import binding
 
@@ -513,3 +516,14 @@ def test_integers_along_another_axis_from_a_loaded_row_are_refused(rng: np.rando
         case.run()
     told = "\n".join([str(caught.value), *caught.value.__notes__])
     assert "write row * stride + column, with rows that are start + tl.arange" in told
+
+
+def test_a_violation_is_noticed_where_its_address_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag is set by the threads that load the codes, so that no address is computed for it alone."""
+    lengths = list[int]()
+    signature = {"y": "*fp32", "x": "*fp16", "w": "*fp16", "rows": "*i32", "N": "i32", "K": "i32"}
+    module = triton_to_tile_ir(masked_once, signature, {"TM": 16, "TN": 32, "TK": 64}, sparse={"w": "2:4"})
+    for choose in (stores.choose_flags, lambda *_: False):
+        monkeypatch.setattr(stores, "choose_flags", choose)
+        lengths.append(compile_tiles(module.clone()).ptx.count("\n"))
+    assert lengths[0] < lengths[1]

@@ -78,6 +78,32 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
             natures.kept.update((each, encoding) for each in way.kept if (encoding := natures.of(each)) is not None)
 
 
+def choose_flags(function: FuncOp, natures: Natures, demands: Demands) -> bool:
+    """Choose layouts of flags that are set where a condition holds: those in which the condition's parts are computed for others. Returns
+    whether there are any. A flag may be set twice.
+    """
+    found = False
+    for op in function.body.walk():
+        if not isinstance(op, AtomicRMWOp) or op.kind.data != "or" or op.result.first_use is not None:
+            continue
+        if not isinstance(op.ptr.owner, SplatOp) or op.mask is None or op in natures.stores:
+            continue
+        shape, own = tensor_of(op.mask).get_shape(), natures.place(op)
+        pending, seen = [op.mask], set[SSAValue]()
+        while pending and op not in natures.stores:
+            value = pending.pop(0)
+            others = [each for each in demands.of(value) if each != own and not isinstance(each, SharedAttr)]
+            if others:
+                natures.store_in(op, others[0])
+                found = True
+            elif value not in seen and is_elementwise(value.owner):
+                pending += [
+                    each for each in value.owner.operands if is_tile(each) and tensor_of(each).get_shape() == shape
+                ]
+            seen.add(value)
+    return found
+
+
 def choose_exchanged(function: FuncOp, natures: Natures, demands: Demands) -> bool:
     """Choose computed tiles that are exchanged for their users, because to compute them again in another layout, from
     exchanged tiles, costs more. Returns whether there are any.
@@ -223,6 +249,8 @@ def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:
     """The encodings in which tiles are needed, with special layouts for the accesses that gain by them."""
     choose_stores(function, natures)
     demands = Demands(function, natures)
+    if choose_flags(function, natures, demands):
+        demands = Demands(function, natures)
     if choose_exchanged(function, natures, demands):
         demands = Demands(function, natures)
     if choose_compact(function, natures, demands):
