@@ -23,10 +23,20 @@ from louver.ir.arith import ExtSIOp, SIToFPOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError
-from louver.ir.tile import AddPtrOp, BroadcastOp, ExpandDimsOp, FpToFpOp, LoadOp, MakeRangeOp, SplatOp, TransOp
+from louver.ir.tile import (
+    AddPtrOp,
+    BroadcastOp,
+    DecompressOp,
+    ExpandDimsOp,
+    FpToFpOp,
+    LoadOp,
+    MakeRangeOp,
+    SplatOp,
+    TransOp,
+)
 from louver.ir.tile.types import as_tensor
 
-_CASTS = (arith.ExtFOp, arith.TruncFOp, SIToFPOp, FpToFpOp, TransOp)
+CASTS = (arith.ExtFOp, arith.TruncFOp, SIToFPOp, FpToFpOp, TransOp, DecompressOp)
 """Operations that keep zeros."""
 
 _NONE = Polynomial.number(0)
@@ -116,7 +126,7 @@ class AlikeSteps:
     def _load(self, value: SSAValue, dimension: int) -> tuple[LoadOp, int] | None:
         """The load of a tile through pointers to elements, and the dimension of columns."""
         op = value.owner
-        if isinstance(op, _CASTS):
+        if isinstance(op, CASTS):
             return self._load(op.operands[0], source_dimension(op, dimension))
         loads = isinstance(op, LoadOp) and self.is_inside(value) and as_tensor(op.ptr.type) is not None
         return (op, dimension) if isinstance(op, LoadOp) and loads else None

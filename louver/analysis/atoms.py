@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects import scf
 
-from louver.ir.polynomial import Compound, Polynomial
+from louver.ir.polynomial import Compound, Polynomial, remainders
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,14 @@ def lanes(value: Polynomial) -> frozenset[int]:
 
 
 def always_below(value: Polynomial, dimension: int, extent: int) -> bool:
-    """Whether a number plus the lane along a dimension of a tile of `extent` is always below 0."""
-    most = (value - Polynomial.atom(Lane(dimension))).constant
+    """Whether a number plus the lane along a dimension of a tile of `extent` is always below 0.
+
+    A remainder is below its divisor: `64 * (step % 4) + arange(0, 64)` is below 256.
+    """
+    left = value - Polynomial.atom(Lane(dimension))
+    for rest in remainders(left):
+        left = left - rest.terms + rest.factor * (rest.by - 1)
+    most = left.constant
     return most is not None and most + extent - 1 < 0
 
 

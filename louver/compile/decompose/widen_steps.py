@@ -1,10 +1,11 @@
-"""widen-steps: takes two steps of K at once, where a row of a step is half of a line of shared memory.
+"""widen-steps: takes two steps of K at once, where a row of a step is at most half of a line of shared memory.
 
     for i in 0 … cdiv(K, 32):                     for i in 0 … cdiv(K, 32), step 2:
         a, b = load [M, 32], [32, N]       ⟶          a, b = load [M, 64], [64, N]
         c = dot a, b, c                               c = dot a, b, c
 
-Each step costs a wait and a barrier, and sparse tensor cores take its columns by one instruction. The addresses and masks
+Each step costs a wait and a barrier, and sparse tensor cores take its columns by one instruction. Steps of 32 columns of 8
+bits are less than what they take, so that such a kernel is refused if it stays. The addresses and masks
 of a step must be those of the step before, further on. Both operands must read zeros behind the last step, or the number
 of steps must be known to be even: a call with such a K takes a kernel that is told so.
 """
@@ -19,7 +20,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.alike_steps import AlikeSteps, source_dimension
+from louver.analysis.alike_steps import CASTS, AlikeSteps, source_dimension
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import constant_integer, position
 from louver.analysis.passages import end_of
@@ -89,12 +90,19 @@ def _is_narrow(dot: DotOp) -> bool:
     a = tensor_of(dot.a)
     return (
         len(a.get_shape()) == 2
-        and a.get_shape()[1] * element_bits(a) * STEPS == BANK_LINE * 8
-        and any(sparse_encoding(each.type) is not None for each in (dot.a, dot.b))
+        and a.get_shape()[1] * element_bits(a) * STEPS <= BANK_LINE * 8
+        and any(map(_is_sparse, (dot.a, dot.b)))
         and promotion(dot, element_name(a.element_type)) is None
         and dot.d.has_one_use()
         and dot.c.has_one_use()
     )
+
+
+def _is_sparse(value: SSAValue) -> bool:
+    """Whether a tile is sparse, also one whose elements are converted for the dot."""
+    if isinstance(value.owner, CASTS):
+        return _is_sparse(value.owner.operands[0])
+    return sparse_encoding(value.type) is not None
 
 
 def _rewrite(steps: AlikeSteps, dots: list[DotOp]) -> None:

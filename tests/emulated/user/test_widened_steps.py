@@ -60,6 +60,20 @@ def test_steps_are_taken_two_at_a_time(rng: np.random.Generator, form: str, k: i
     assert _columns(rng, form, k) == "64"
 
 
+@pytest.mark.parametrize("k", [200, 96, 20])
+@pytest.mark.parametrize("form", ["eight bits", "converted"])
+def test_steps_of_32_columns_of_8_bits(rng: np.random.Generator, form: str, k: int) -> None:
+    """Sparse tensor cores take 64 of these columns, so that a step by itself is refused."""
+    w = louver.prune(rng.integers(-9, 10, (N, k)).astype(np.int8), "2:4")
+    x = rng.integers(-9, 10, (M, k)).astype(np.int8 if form == "eight bits" else np.float16)
+    y = np.full((M, N), np.nan, np.float32)
+    given = x, louver.compress(w, "2:4"), y, np.zeros(M, np.int32), M, N, k, form, 32, 64, 32
+    kernel = louver.jit(narrow_steps, family="register tiles")
+    kernel.emulate[(2, 2)](*given)
+    np.testing.assert_array_equal(y, x.astype(np.float64) @ w.astype(np.float64).T)
+    assert "wgmma.sp of 32×64×64" in str(kernel.explain[(2, 2)](*given))
+
+
 @pytest.mark.parametrize(("k", "columns"), [(192, "64"), (128, "64"), (160, "32"), (96, "32")])
 def test_a_kernel_without_masks_is_told_that_steps_are_even(rng: np.random.Generator, k: int, columns: str) -> None:
     assert _columns(rng, "no mask of K", k) == columns

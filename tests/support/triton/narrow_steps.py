@@ -36,6 +36,22 @@ def narrow_steps(
             xs += BK
             ws += BK
             left_over -= BK
+    elif FORM == "eight bits":
+        whole = tl.zeros((BM, BN), dtype=tl.int32)
+        for first in range(tl.cdiv(K, BK)):
+            left = tl.load(xs, mask=inside_m & (k[None, :] < K - first * BK), other=0)
+            right = tl.load(ws, mask=inside_n & (k[:, None] < K - first * BK), other=0)
+            whole += tl.dot(left, right)
+            xs += BK
+            ws += BK
+        total += whole
+    elif FORM == "converted":
+        for first in range(tl.cdiv(K, BK)):
+            left = tl.load(xs, mask=inside_m & (k[None, :] < K - first * BK), other=0.0)
+            right = tl.load(ws, mask=inside_n & (k[:, None] < K - first * BK), other=0)
+            total += tl.dot(left, right.to(left.dtype))
+            xs += BK
+            ws += BK
     elif FORM == "one mask":
         for first in range(tl.cdiv(K, BK)):
             left = tl.load(xs, mask=inside_m, other=0.0)
