@@ -18,7 +18,8 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Dimension
-from louver.analysis.atoms import Lane, lanes
+from louver.analysis.affine import Elements
+from louver.analysis.atoms import Lane, Wrapped, lanes
 from louver.analysis.integers import is_zero
 from louver.analysis.masks import read_mask
 from louver.analysis.passages import roots_of
@@ -97,7 +98,12 @@ def _plan(op: tt.LoadOp, describer: Describer) -> _Plan | None:
     length = describer.sizes.entry(rows.stride)
     # A move along the row that K contains too is not part of the first column.
     moved = found.entry is not None and found.entry.stride == columns.stride
-    if not behind or length is None or columns.wrapped or moved:
+    pointer = describer.affine.pointer(op.ptr)
+    # Columns that wrap are others without the mask.
+    turns = isinstance(pointer, Elements) and any(
+        isinstance(atom, Wrapped) and columns.number in lanes(Polynomial.atom(atom)) for atom in pointer.offset.atoms
+    )
+    if not behind or length is None or turns or moved:
         return None
     return _Plan(op, columns, length, tuple(kept), tuple(behind))
 
