@@ -42,7 +42,13 @@ class Bound:
         return wanted[0] if len(wanted) == 1 else self.value
 
     def always(self, shape: Sequence[int]) -> bool:
-        """Whether a tile's shape implies the bound."""
+        """Whether a tile's shape implies the bound. A number that may be negative is great where it is compared as unsigned."""
+        if self.unsigned is not None:
+            first = self.unsigned - sum(
+                (Polynomial.atom(Lane(each)) for each in lanes(self.unsigned)), Polynomial.number(0)
+            )
+            if first.constant is None or first.constant < 0:
+                return False
         return all(_is_implied(value, shape) for value in self.each)
 
     def moved(self, where: Callable[[int], int]) -> Bound:

@@ -56,6 +56,19 @@ def test_bounds_hold_where_and_only_where_the_mask_does(sign: str, relation: str
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize(
+    ("sign", "first", "always"), [("s", -4, True), ("u", -4, False), ("u", 4, True), ("s", 30, False)]
+)
+def test_a_mask_that_holds_for_a_whole_tile(sign: str, first: int, always: bool) -> None:
+    """A number below 0 is a great one without a sign."""
+    text = KERNEL.format(predicate=sign + "lt", pair="%index, %limit", limit=40)
+    text = text.replace("%start = tt.splat %first : i32 -> ", f"%start = arith.constant dense<{first}> : ")
+    (load,) = [op for op in parse_ir(text).walk() if isinstance(op, LoadOp)]
+    assert load.mask is not None
+    (bound,) = read_mask(Affine(), load.mask, load)
+    assert bound.always((16,)) == always
+
+
 def _value(value: Polynomial, first: int, lane: int) -> int:
     found = value.over(lambda atom: Polynomial.number(lane if isinstance(atom, Lane) else first))
     assert found is not None and found.constant is not None
