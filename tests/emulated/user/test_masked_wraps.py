@@ -64,7 +64,7 @@ def chosen(x, w, y, rows, M, N, K, BM: tl.constexpr, BK: tl.constexpr):
 
 @pytest.mark.parametrize("number", [np.int32, np.int64])
 def test_row_numbers_do_not_narrow_the_accesses_of_a_tile(rng: np.random.Generator, number: type) -> None:
-    """Each thread has the elements of a metadata entry: 16 bytes of values, whatever the width of row numbers is."""
+    """A thread loads 16 bytes at a time, whatever the width of row numbers is."""
     m, n, k = 70, 33, 512
     x = rng.integers(-3, 4, (m, k)).astype(np.float16)
     w = louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4")

@@ -412,19 +412,18 @@ def _chunk(value: SSAValue, along: int) -> int:
 
 
 def _together(function: tt.FuncOp) -> int:
-    """The neighbours that a thread has of tiles without dots: as many of the widest elements as one access moves, or those with codes
-    in one entry of metadata. Only the largest tiles count: a list of row numbers has wide elements, but few.
+    """The neighbours that a thread has of tiles without dots: as many of the widest elements as one access moves. Only the largest
+    tiles count: a list of row numbers has wide elements, but few.
 
     One if no alignment of addresses is known, because elements are then moved one by one.
     """
     if not has_known_addresses(function):
         return 1
-    operations = list(function.body.walk())
-    tiles = [tensor_of(op.ptr) for op in operations if isinstance(op, tt.LoadOp | tt.StoreOp) and is_tile(op.ptr)]
+    accesses = [op for op in function.body.walk() if isinstance(op, tt.LoadOp | tt.StoreOp) and is_tile(op.ptr)]
+    tiles = [tensor_of(op.ptr) for op in accesses]
     most = max((prod(each.get_shape()) for each in tiles), default=0)
     elements = [cast(tt.PointerType, each.element_type).pointee for each in tiles if prod(each.get_shape()) == most]
-    entries = [op.parts.together for op in operations if isinstance(op, tt.CompressOp) and op.columns is not None]
-    return max([MAX_BYTES // max(map(memory_bytes, elements), default=MAX_BYTES), *entries])
+    return MAX_BYTES // max(map(memory_bytes, elements), default=MAX_BYTES)
 
 
 def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:
