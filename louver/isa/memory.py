@@ -87,10 +87,11 @@ class Load(Effect):
     def __post_init__(self) -> None:
         check_size("load", self.type, self.count)
         if self.volatile and (self.read_only or self.streaming):
-            raise RuleError("a volatile load has no hints: leave read_only and streaming out")
+            hint = "read_only" if self.read_only else "streaming"
+            raise RuleError(f"a volatile load has no hints, got {hint}: leave read_only and streaming out")
         if (self.read_only or self.streaming or self.volatile) and self.space != "global":
             raise RuleError(
-                "only global memory is read by .nc or past L1, got shared: leave read_only and streaming out"
+                "only global memory is read by .nc, past L1 or volatile, got shared: leave read_only, streaming and volatile out"
             )
 
     @property

@@ -117,7 +117,14 @@ def test_special_registers_of_a_grid() -> None:
         (lambda: Store("shared", "b64", 4), "at most 16 bytes a lane, got 4 × b64"),
         (lambda: Load("shared", "b32", read_only=True), "only global memory is read by .nc"),
         (lambda: Load("shared", "b32", streaming=True), "only global memory"),
-        (lambda: Load("global", "b32", read_only=True, volatile=True), "a volatile load has no hints"),
+        (
+            lambda: Load("shared", "b32", volatile=True),
+            "only global memory is read by .nc, past L1 or volatile, got shared",
+        ),
+        (
+            lambda: Load("global", "b32", read_only=True, volatile=True),
+            "a volatile load has no hints, got read_only: leave",
+        ),
         (lambda: AtomicAdd("f64"), "atomics add u32, s32, u64, f32, f16, bf16, f16x2, bf16x2, got f64: convert"),
         (lambda: StoreMatrix(count=3), "1, 2 or 4 matrices move at once, got 3"),
         (lambda: LoadMatrix(count=8), "1, 2 or 4 matrices move at once, got 8"),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from xdsl.ir import SSAValue
 
+from louver.compile.lower.tiles.exchange import from_owners
 from louver.compile.lower.tiles.neighbours import accesses
 from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.packing import WORD, pack_elements
@@ -33,18 +34,24 @@ def lower_load(low: Lowering, op: LoadOp) -> Registers:
     masks = each_of(low, op.mask, len(pointers))
     others = each_of(low, op.other, len(pointers))
     low.begin_load()
+    # All threads decide by the same number, so one of them loads it, as for an atomic operation.
+    shared = layout_of(low, op.result) if op.fresh and not is_tile(op.result) else None
+    owner = None if shared is None else low.owner(shared)
     packs = isinstance(register_encoding(op.result.type), DotOperandAttr) and size < WORD
     found: dict[int, Reg] = {}
     for access in accesses(low, pointers, masks, size):
         given = [others[number] for number in access.elements]
-        loaded = load_elements(low, "global", access.address, element, op, given, access.mask, fresh=op.fresh)
+        mask = low.both(access.mask, owner)
+        loaded = load_elements(low, "global", access.address, element, op, given, mask, fresh=op.fresh)
         found.update(zip(access.elements, loaded, strict=True))
         if packs:
             _pack(low, found, access.elements[-1], size)
-    if op.fresh and not is_tile(op.result):
-        # What other programs stored before they stored this number is loaded behind it.
-        low.k.emit(FenceGpu())
-    return tuple(found[number] for number in range(len(pointers)))
+    registers = tuple(found[number] for number in range(len(pointers)))
+    if shared is None:
+        return registers
+    # What other programs stored before they stored this number is loaded behind it.
+    low.k.emit(FenceGpu())
+    return registers if owner is None else from_owners(low, op, registers, shared)
 
 
 def each_of(low: Lowering, value: SSAValue | None, count: int) -> tuple[Reg | None, ...]:

@@ -182,7 +182,9 @@ def _exchange_bytes(op: Operation, means: Means) -> int:
         case tt.ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):
             found = conversion_of(op, _layout(op.src), _layout(op.result), means)
             return found.memory.bytes if isinstance(found, ExchangePlan) else 0
-        case tt.AtomicRMWOp() | tt.AtomicCASOp() if op.result.first_use is not None:
+        case tt.LoadOp() if is_tile(op.result) or not op.fresh:
+            return 0
+        case tt.AtomicRMWOp() | tt.AtomicCASOp() | tt.LoadOp() if op.result.first_use is not None:
             layout = _layout(op.result) if is_tile(op.result) else Layout((), (), ((),) * LANE_BITS, ())
             return exchange_plan(op, layout, layout, means).memory.bytes if layout.repeats else 0
         case tt.GatherOp():
