@@ -19,6 +19,7 @@ from louver.formats.dtypes import ElementType
 from louver.formats.tensor import SparseTensor
 from louver.frontend.tuples import CONSTEXPR, EMPTY
 from louver.ir.computed import LENGTH, TRANSPOSED
+from louver.library.longer_rows import LongerRows
 from louver.ptx.flagged import RunsIf
 from louver.runtime.arrays import ArrayView, view
 from louver.user.descriptor import check_descriptor
@@ -121,6 +122,11 @@ class Call:
         kind = replace(self.kind, sparse=tuple(patterns.items()))
         sparse, names = {**self.sparse, **found}, (*self.found, *found)
         return replace(self, kind=kind, arrays=arrays, sparse=sparse, numbers=numbers, found=names)
+
+    def with_rows(self, argument: str, size: int) -> Call:
+        """The call with a sparse tensor as rows of `size` elements, several of its own each."""
+        s = self.sparse[argument]
+        return replace(self, sparse={**self.sparse, argument: s.derived.of(LongerRows).of(s, size)})
 
     @property
     def zeros(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
     checked.check(conditions)
     for view in conditions.views:
         given = checked.sparse(view.argument)
+        checked.check_rows(view.argument, given, view.strides[-1].value(checked.numbers))
         _check_view(name, view, as_stored(given), checked.numbers, across=given.axis != given.ndim - 1)
     for reach in conditions.reaches:
         _check_reach(name, reach, checked.sparse(reach.argument), checked.numbers)

@@ -74,11 +74,11 @@ class Memory(Machine[K], Protocol[K, M]):
         """The sparse operand of a product in these forms, as `entries` matrices."""
         ...
 
-    def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
+    def tile_operand(self, argument: str, s: SparseTensor, element: str) -> Mapping[Part, Held]:
         """The values of a sparse argument, and its metadata for products of `element`."""
         ...
 
-    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+    def computed_operand(self, argument: str, s: SparseTensor) -> tuple[Held, Held]:
         """The values and the codes of a sparse argument whose tiles are addressed at run time."""
         ...
 
@@ -151,6 +151,19 @@ class _Chooser(Generic[K]):
         kind = self.kind or self.call.kind
         return [kind.without_one(one) for one in kind.ones]
 
+    def with_rows(self) -> _Chooser[K]:
+        """The choice for sparse tensors with rows as long as the kernel's, if it describes their tiles."""
+        try:
+            with suppress(MultipleError):
+                self.kernel("bulk", self.fits)
+        except (ViewError, _ProductError) as error:
+            known = error.error if isinstance(error, _ProductError) else error
+            if isinstance(known, ViewError) and known.rows is not None:
+                longer = replace(self, call=self.call.with_rows(*known.rows)).with_rows()
+                described = longer.describes() or next(longer.described("bulk"), None) is not None
+                return longer if described else self
+        return self
+
     def describes(self, kinds: Iterable[Kind | None] = (None,)) -> bool:
         """Whether a kernel of these kinds describes the call's sparse tiles."""
         for kind in kinds:
@@ -209,14 +222,19 @@ class _Chooser(Generic[K]):
         of a tile: such kernels compute addresses, in pieces of one group.
         """
         variant: Variant = "bulk" if copies else "tiles"
-        for kind in self.kinds if isinstance(error, ViewError) else ():
-            yield from self.tried(variant, self.fits_described, kind)
-        if isinstance(error, ViewError) and copies:
-            yield from self.tried("parted", self.fits_described)
+        if isinstance(error, ViewError):
+            yield from self.described(variant)
         if error.described and copies:
             yield from self.tried("computed", self.fits_tiles)
         for kind in self.kinds:
             yield from self.tried(variant, self.fits_tiles, kind)
+
+    def described(self, variant: Variant) -> Iterator[BuiltKernel[K]]:
+        """Those of `others` that describe sparse tiles."""
+        for kind in self.kinds:
+            yield from self.tried(variant, self.fits_described, kind)
+        if variant == "bulk":
+            yield from self.tried("parted", self.fits_described)
 
     def tried(self, variant: Variant, fits: Fits, kind: Kind | None = None) -> Iterator[BuiltKernel[K]]:
         """The kernel if there is one that the call fits."""
@@ -290,10 +308,10 @@ class _Chooser(Generic[K]):
 
 
 def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> _Chooser[K]:
-    """The choice with zeros of the call compiled in, if only then a kernel describes its sparse tiles: a stride of 0 says that
+    """The choice, for longer rows of the call's sparse tensors if that are the kernel's. Zeros of the call are compiled in, if only then a kernel describes its sparse tiles: a stride of 0 says that
     all matrices of a batch share a weight. One zero at most is the number of a matrix.
     """
-    own: _Chooser[K] = _Chooser(name, hints, call, grid, machine)
+    own = _Chooser(name, hints, call, grid, machine).with_rows()
     zeros = call.zeros
     if not zeros or own.describes():
         return own
@@ -319,7 +337,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
 def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M]:
     """The call, ready to run. Raises as `choose` does."""
     chooser = _chooser(name, hints, call, grid, memory)
-    chosen = chooser.either()
+    call, chosen = chooser.call, chooser.either()
     if chosen.product is not None:
         return replace(_bind_product(chosen.kernel, chosen.product, call, memory), decided=chosen.decided)
     try:
@@ -357,14 +375,17 @@ def _bind_tiles(kernel: BuiltKernel[K], call: Call, grid: Sequence[int], memory:
     signature = kernel.signature
     held: dict[tuple[str, str], Held] = {(argument, "address"): memory.held(argument) for argument in call.arrays}
     for argument, element in signature.metadata:
-        held |= {(argument, part): each for part, each in memory.tile_operand(argument, element).items()}
+        held |= {
+            (argument, part): each
+            for part, each in memory.tile_operand(argument, call.sparse[argument], element).items()
+        }
 
     numbers = dict(with_grid(call.numbers, grid))
     if signature.reports:
         page = held[VIOLATIONS, "address"] = memory.violations()
         for argument in signature.computed:
             s = call.sparse[argument]
-            values, codes = memory.computed_operand(argument)
+            values, codes = memory.computed_operand(argument, s)
             held |= {(argument, "address"): values, (argument + CODES, "address"): codes}
             numbers |= {
                 argument + COUNT: s.rows * s.size,

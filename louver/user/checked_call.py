@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from louver.formats.tensor import SparseTensor
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, Size, with_grid
+from louver.library.longer_rows import has_longer_rows
 from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 
@@ -19,11 +20,12 @@ class ViewError(ValueError):
     """A kernel's sizes and strides of a sparse tensor differ from the tensor's.
 
     described: whether only the description is wrong, so that a kernel that computes addresses may read the tensor.
+    rows: an argument, and the length of the rows as which the kernel reads it, in elements, if several of its own are one.
     """
 
-    def __init__(self, text: str, *, described: bool = False) -> None:
+    def __init__(self, text: str, *, described: bool = False, rows: tuple[str, int] | None = None) -> None:
         super().__init__(text)
-        self.described = described
+        self.described, self.rows = described, rows
 
 
 class MultipleError(ValueError):
@@ -75,6 +77,16 @@ class CheckedCall:
         if found is None:
             raise ValueError(f"{self.name} reads {argument!r} as a sparse tensor, got an array: compress it")
         return found
+
+    def check_rows(self, argument: str, s: SparseTensor, stride: int) -> None:
+        """Raises ViewError if a kernel whose rows are `stride` elements apart reads several rows of `s` as one."""
+        if has_longer_rows(s, stride):
+            raise ViewError(
+                f"{self.name} must be given the strides of the dense tensor, contiguous, for {argument!r}: rows are {s.size} elements "
+                f"apart, got a stride of {stride}",
+                described=True,
+                rows=(argument, stride),
+            )
 
     def check(self, conditions: Conditions) -> None:
         """Raises ValueError where the call violates a condition, PartError where register tiles may run it."""

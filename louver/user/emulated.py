@@ -91,16 +91,14 @@ class EmulatedMemory:
     def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
         return sparse_operand(self.memory, operand(parts), forms, entries)
 
-    def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
-        s = self.call.sparse[argument]
+    def tile_operand(self, argument: str, s: SparseTensor, element: str) -> Mapping[Part, Held]:
         found: dict[Part, Held] = {}
         for part in TILE_PARTS:
             added = self.memory.add(f"{argument} {part}", tile_form(s, part, element).host(s), writable=False)
             found[part] = Held(added.address, added.size)
         return found
 
-    def computed_operand(self, argument: str) -> tuple[Held, Held]:
-        s = self.call.sparse[argument]
+    def computed_operand(self, argument: str, s: SparseTensor) -> tuple[Held, Held]:
         values, codes = (
             self.memory.add(f"{argument} {what}", form.host(s), writable=False)
             for what, form in zip(("values", "codes"), computed_forms(s), strict=True)

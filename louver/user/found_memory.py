@@ -178,19 +178,23 @@ class FoundMemory(DeviceMemory):
         places: dict[Form | None, int] = {form: self._address(names[0], form) for form in forms.made}
         return operand_of(parts[0], forms, places, entries, self.rooms[names[0]])
 
-    def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
+    def tile_operand(self, argument: str, s: SparseTensor, element: str) -> Mapping[Part, Held]:
         room = self.rooms.get(argument)
         if room is None:
-            return DeviceMemory.tile_operand(self, argument, element)
+            return DeviceMemory.tile_operand(self, argument, s, element)
+        if room.s is not s:
+            raise NotFoundError(
+                f"the kernel reads {argument}, {list(room.s.shape)}, as {list(s.shape)}: pass it in this shape, or name it in frozen"
+            )
         forms: dict[Part, Form] = {part: tile_form(room.s, part, element) for part in TILE_PARTS}
         return {part: Held(self._address(argument, form), form.nbytes(room.s)) for part, form in forms.items()}
 
-    def computed_operand(self, argument: str) -> tuple[Held, Held]:
+    def computed_operand(self, argument: str, s: SparseTensor) -> tuple[Held, Held]:
         if argument in self.rooms:
             raise NotFoundError(
                 f"the kernel addresses {argument} by computed offsets, and the codes for them are made once: name it in frozen"
             )
-        return DeviceMemory.computed_operand(self, argument)
+        return DeviceMemory.computed_operand(self, argument, s)
 
     def _address(self, argument: str, form: Form) -> int:
         self.forms.setdefault(argument, []).append(form)

@@ -105,16 +105,14 @@ class DeviceMemory:
             self._refuse_capture("uploaded")
         return state.operand(s, self.ordinal, forms, entries)
 
-    def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
-        s = self.call.sparse[argument]
+    def tile_operand(self, argument: str, s: SparseTensor, element: str) -> Mapping[Part, Held]:
         state = s.derived.of(TensorState)
         forms: dict[Part, Form] = {part: tile_form(s, part, element) for part in TILE_PARTS}
         if not state.has(self.ordinal, *forms.values()):
             self._refuse_capture("uploaded")
         return {part: state.form(s, form, self.ordinal).held for part, form in forms.items()}
 
-    def computed_operand(self, argument: str) -> tuple[Held, Held]:
-        s = self.call.sparse[argument]
+    def computed_operand(self, argument: str, s: SparseTensor) -> tuple[Held, Held]:
         state, (values, codes) = s.derived.of(TensorState), computed_forms(s)
         if not state.has(self.ordinal, values, codes):
             self._refuse_capture("uploaded")

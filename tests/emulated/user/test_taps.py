@@ -53,16 +53,23 @@ def _expected(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return sum(parts[1:], parts[0]).reshape(HIGH * WIDE, OUT)
 
 
+@pytest.mark.parametrize(
+    "shape", [(OUT, TAPS * TAPS * CHANNELS), (OUT, TAPS, TAPS, CHANNELS), (OUT * TAPS * TAPS, CHANNELS)]
+)
 @pytest.mark.parametrize(("masked", "computed"), [(CHANNELS, False), (96, True)])
-def test_taps_and_channels_counted_by_one_number(rng: np.random.Generator, masked: int, computed: bool) -> None:
-    """`step % 2 * 64 + arange(0, 64)` is below 128 channels, so that this mask leaves nothing out. One of 96 channels does."""
+def test_taps_and_channels_counted_by_one_number(
+    rng: np.random.Generator, masked: int, computed: bool, shape: tuple[int, ...]
+) -> None:
+    """`step % 2 * 64 + arange(0, 64)` is below 128 channels, so that this mask leaves nothing out. One of 96 channels does. The
+    kernel reads the same rows of whatever shape.
+    """
     x = rng.standard_normal((HIGH, WIDE, CHANNELS)).astype(np.float16)
     w = louver.prune(rng.standard_normal((OUT, TAPS * TAPS * CHANNELS)).astype(np.float16), "2:4")
     y = np.full((HIGH * WIDE, OUT), np.nan, np.float32)
     kernel, grid = louver.jit(convolution), (1, 1)
     known = {
         "x": x,
-        "w": louver.compress(w, "2:4"),
+        "w": louver.compress(w.reshape(shape), "2:4"),
         "y": y,
         "HIGH": HIGH,
         "WIDE": WIDE,
