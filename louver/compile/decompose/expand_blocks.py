@@ -186,9 +186,7 @@ class _Expansion:
         }
         load.result.name_hint = op.result.name_hint
         found = make.placed(load)
-        for use in list(op.result.uses):
-            if isinstance(use.operation, tt.ReshapeOp) and use.operation.result.type == found.type:
-                use.operation.result.replace_all_uses_with(found)
+        _reshape_first(op.result, found)
         op.result.replace_all_uses_with(make.shaped(found, view.block.get_shape()))
         self.replaced.append(op)
 
@@ -275,6 +273,21 @@ class _Expansion:
 
 def _checked(op: tt.LoadOp | tt.StoreOp) -> Sequence[int]:
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
+
+
+def _reshape_first(value: SSAValue, tile: SSAValue) -> None:
+    """Replaces transpositions of `value` that lose its dimensions of one element later by those of `tile`, which lacks them."""
+    shape = tensor_of(value).get_shape()
+    kept = [each for each, size in enumerate(shape) if size > 1]
+    for op in [use.operation for use in value.uses]:
+        if isinstance(op, tt.ReshapeOp) and op.result.type == tile.type:
+            op.result.replace_all_uses_with(tile)
+        elif isinstance(op, tt.TransOp) and [shape[each] for each in kept] == list(tensor_of(tile).get_shape()):
+            turned = tt.TransOp(tile, [kept.index(each) for each in op.order.get_values() if each in kept])
+            Make(op).placed(turned)
+            _reshape_first(op.result, turned.result)
+            if turned.result.first_use is None:
+                Rewriter.erase_op(turned)
 
 
 def metadata_loads(function: tt.FuncOp) -> frozenset[Operation]:
