@@ -47,7 +47,8 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
     first, *inner = (None if size is None else size.value(numbers) for size in view.sizes)
     given = tuple(each for each in inner if each is not None)
     strides = [stride.value(numbers) for stride in view.strides]
-    shape = _as_batch(s, strides, across=across) if many else s.shape
+    alone = many and first == 1 and len(strides) == len(s.shape) == 2
+    shape = (1, *s.shape) if alone else _as_batch(s, strides, across=across) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
         if len(view.strides) == len(s.shape) == 2:
             raise ViewError(

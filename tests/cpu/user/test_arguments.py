@@ -438,6 +438,15 @@ def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None
         check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "other/16"), ("80", "16")), other=96)
 
 
+def test_a_batch_of_one_matrix_has_any_stride(rng: np.random.Generator) -> None:
+    view = view_of("16", ("E", "N"), ("apart", "16"))
+    check_view(sparse(rng, 20, 16), view, E=1, N=20, apart=16)
+    with pytest.raises(ValueError, match="each of 16 elements, got a stride of 16"):
+        check_view(sparse(rng, 20, 16), view, E=2, N=10, apart=16)
+    with pytest.raises(ValueError, match="sizes of 'x', matrices of 20 rows at most, got 21"):
+        check_view(sparse(rng, 20, 16), view, E=1, N=21, apart=16)
+
+
 def test_conditions_are_what_their_json_says() -> None:
     reach = reach_of(("64", "(K + 63)/64"), ("64", "programs z"))
     view = view_of("K", (None, "M"), ("M*K", "K"))
