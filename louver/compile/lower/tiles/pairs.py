@@ -7,6 +7,7 @@ more than twice their digits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerType
@@ -16,10 +17,12 @@ from louver.compile.lower.tiles.packing import pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir import arith as ours
 from louver.ir.elementwise import step_of
+from louver.ir.tile import FpToFpOp, element_name
 from louver.ir.tile.types import element_of
 from louver.isa.bits import PermuteBytes
-from louver.isa.convert import Half
+from louver.isa.convert import Fp8, Half, HalfPairFromFp8
 from louver.isa.packed import PackedBinary, PackedOp
+from louver.isa.targets import FP8
 from louver.ptx.module import Reg
 
 PACKED_STEPS: dict[str, PackedOp] = {
@@ -52,6 +55,8 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
         words = _rounded(low, op, pairs, half)
     elif isinstance(op, ours.SIToFPOp | ours.UIToFPOp):
         words = _converted(low, op, pairs) if half == "f16" else None
+    elif isinstance(op, FpToFpOp):
+        words = _widened(low, op, pairs) if half == "f16" else None
     else:
         words = _computed(low, op, pairs, half)
     if words is None:
@@ -95,6 +100,25 @@ def _rounded(low: Lowering, op: arith.TruncFOp, pairs: Sequence[Sequence[Registe
     ):
         return None
     return [low.k.pair_from_f32(half, one, other) for ((one, other),) in pairs]
+
+
+def _widened(low: Lowering, op: FpToFpOp, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
+    """Convert pairs of 8-bit floats that are in one register."""
+    name = cast(Fp8, element_name(element_of(op.src.type)))
+    if name not in FP8 or not low.provides(HalfPairFromFp8(name)):
+        return None
+    found: list[Reg] = []
+    for ((one, other),) in pairs:
+        if one not in low.bytes or other not in low.bytes or low.bytes[one].word != low.bytes[other].word:
+            return None
+        first, second = low.bytes[one], low.bytes[other]
+        if first.number % 2 == 0 and second.number == first.number + 1:
+            together = low.k.halves(first.word)[first.number // 2]
+        else:
+            selector = second.number << 4 | first.number
+            together = low.k.low_half(low.emit(PermuteBytes(), first.word, first.word, selector))
+        found.append(low.emit(HalfPairFromFp8(name), together))
+    return found
 
 
 def _converted(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
