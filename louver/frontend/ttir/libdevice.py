@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import arith, math
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, IntegerType, f32, i32
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, IntegerType, f32, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.ir.arith import ExtSIOp, ExtUIOp, FPToSIOp, FPToUIOp, RemFOp, SIToFPOp, TruncIOp, UIToFPOp
 from louver.ir.comparisons import CmpfOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile import ExternElementwiseOp, SplatOp
-from louver.ir.tile.types import as_tensor, element_of, tensor_like
+from louver.ir.tile.types import as_tensor, element_of, splat_of, tensor_like
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 Make: TypeAlias = Callable[[Sequence[SSAValue], Attribute], Operation]
@@ -53,9 +53,27 @@ def _same(symbol: str) -> Make:
     return lambda operands, to: ExternElementwiseOp(PREFIX + symbol, operands)
 
 
-def _to_whole_power(operands: Sequence[SSAValue], to: Attribute) -> Operation:
-    """The power with an integer as exponent."""
-    return ExternElementwiseOp(PREFIX + "powf", [operands[0], SIToFPOp(operands[1], to).result])
+def _power(operands: Sequence[SSAValue], to: Attribute) -> Operation:
+    """The power, with an integer or a number as exponent. Those of the exponents 2 to 4 are products."""
+    x, exponent = operands
+    constant = _constant(exponent)
+    if constant in (2, 3, 4):
+        square = arith.MulfOp(x, x)
+        return square if constant == 2 else arith.MulfOp(square.result, x if constant == 3 else square.result)
+    whole = isinstance(element_of(exponent.type), IntegerType)
+    return ExternElementwiseOp(PREFIX + "powf", [x, SIToFPOp(exponent, to).result if whole else exponent])
+
+
+def _constant(value: SSAValue) -> float | None:
+    """The number of a constant, or of a tile of one."""
+    given = value.owner.src.owner if isinstance(value.owner, SplatOp) else value.owner
+    match given:
+        case arith.ConstantOp(value=FloatAttr() | IntegerAttr() as number):
+            return number.value.data
+        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
+            return splat_of(numbers)
+        case _:
+            return None
 
 
 def _saturated(operands: Sequence[SSAValue], to: Attribute) -> Operation:
@@ -142,7 +160,8 @@ _FUNCTIONS: dict[str, Make] = {
     "float_as_uint": _to(arith.BitcastOp),
     "int_as_float": _to(arith.BitcastOp),
     "uint_as_float": _to(arith.BitcastOp),
-    "powif": _to_whole_power,
+    "powf": _power,
+    "powif": _power,
     "fast_powf": _same("powf"),
     "fast_exp10f": _same("exp10f"),
     "fast_log10f": _same("log10f"),
@@ -205,9 +224,9 @@ def triton_name(symbol: str) -> str:
 def respell(op: ExternElementwiseOp) -> Operation | None:
     """The last operation of a function's replacement; None for a function that stays. Rejects unsupported functions."""
     symbol = op.symbol.data
-    if symbol in ELEMENTWISE_STEPS:
-        return None
     make = _FUNCTIONS.get(symbol.removeprefix(PREFIX))
+    if make is None and symbol in ELEMENTWISE_STEPS:
+        return None
     if make is None:
         name = triton_name(symbol)
         known = sorted({triton_name(each) for each in (*ELEMENTWISE_STEPS, *_FUNCTIONS) if _is_plain(each)})

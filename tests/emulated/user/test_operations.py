@@ -42,6 +42,13 @@ def test_operations(rng: np.random.Generator, name: str, engine: str) -> None:
     np.testing.assert_allclose(out.astype(np.float64), wanted, rtol=2.0**-16, atol=2.0**-18 * np.abs(wanted).max())
 
 
+def test_small_powers_are_products() -> None:
+    given = {each: np.ones(N, np.float32) for each in ("out", "x", "y")}
+    kernel = louver.jit(kernels.operation)
+    powers = [kernel.explain[1,](**given, n=N, OPERATION=f"{each}powers", B=B).ptx for each in ("", "small ")]
+    assert ["lg2" in each for each in powers] == [True, False]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("forwards", [True, False])
 def test_programs_that_wait_for_one_another_take_turns(forwards: bool, engine: str) -> None:

@@ -70,9 +70,11 @@ def operation(out, x, y, n, OPERATION: tl.constexpr, B: tl.constexpr):
     elif OPERATION == "powers":
         v = (
             libdevice.fast_powf(tl.abs(a) + 0.5, b)
-            + libdevice.pow(a, 3)
+            + libdevice.pow(b, 5)
             + libdevice.float2uint_rn(tl.abs(a)).to(tl.float32)
         )
+    elif OPERATION == "small powers":
+        v = libdevice.pow(a, 2) + libdevice.pow(a, 3) + libdevice.pow(b, 4.0)
     elif OPERATION == "upper half":
         v = tl.umulhi(i.to(tl.uint32, bitcast=True), 0x9E3779B9).to(tl.float32) + libdevice.mulhi(i, i * 65536)
     elif OPERATION == "pointers":
@@ -159,7 +161,8 @@ OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "angles": lambda x, y: (
         np.arctan2(x, y) + np.hypot(x, 2 * y) + np.arcsinh(x) + np.arccos(np.clip(x, 0, 1)) + np.arctanh(np.sin(x) / 4)
     ),
-    "powers": lambda x, y: (np.abs(x) + 0.5) ** y + x**3 + np.rint(np.abs(x)),
+    "powers": lambda x, y: (np.abs(x) + 0.5) ** y + y**5 + np.rint(np.abs(x)),
+    "small powers": lambda x, y: x**2 + x**3 + y**4,
     "upper half": _halves,
     "pointers": lambda x, y: np.where(np.arange(x.size) % 2 == 0, x, y),
     "bits through a pointer": lambda x, y: x,
