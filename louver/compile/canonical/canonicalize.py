@@ -14,6 +14,7 @@ from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.canonical.describe_tiles import describe_tiles
 from louver.compile.canonical.drop_branches import drop_branches
+from louver.compile.canonical.drop_carried import drop_carried
 from louver.compile.canonical.drop_choices import drop_choices
 from louver.compile.canonical.drop_counters import drop_counters
 from louver.compile.canonical.fold_sums import add_in_place
@@ -71,6 +72,7 @@ DROP_ASSUMPTIONS = on_module(drop_assumptions)
 JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
 MAKE_HOST_DESCRIPTORS = on_module(make_host_descriptors)
 TURN_ACROSS = on_module(turn_across)
+DROP_CARRIED = on_module(drop_carried)
 DROP_COUNTERS = on_module(drop_counters)
 LOAD_ONCE = on_module(load_once)
 """These passes run on kernels of register tiles too."""
@@ -82,6 +84,7 @@ CANONICAL: tuple[Pass[State], ...] = (
     DROP_ASSUMPTIONS,
     JOIN_ARMS,
     NEST_LOOPS,
+    DROP_CARRIED,
     DROP_CHOICES,
     SPLIT_LOOPS,
     BRANCH_ON_TENSORS,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, i32
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, i32
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.passages import end_of
+from louver.ir.tile.types import as_tensor
 
 
 def insert(before: Operation, new: Operation, like: Operation) -> Operation:
@@ -34,8 +35,12 @@ def insert_after(op: Operation, new: Operation) -> SSAValue:
 
 
 def integer(before: Operation, value: int, type_: Attribute = i32) -> SSAValue:
-    """Insert a constant before an operation."""
-    return insert_before(before, arith.ConstantOp(IntegerAttr(value, cast("IntegerType", type_))))
+    """Insert a constant before an operation: a number, or a tensor of it."""
+    if as_tensor(type_) is not None:
+        number: Attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [value])
+    else:
+        number = IntegerAttr(value, cast("IntegerType", type_))
+    return insert_before(before, arith.ConstantOp(number))
 
 
 def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue]) -> scf.ForOp:

@@ -86,6 +86,7 @@ def test_both_pipelines_run_the_same_passes_where_they_share_them() -> None:
         "drop-assumptions",
         "join-arms",
         "nest-loops",
+        "drop-carried",
         "drop-counters",
         "drop-choices",
         "split-loops",
