@@ -188,7 +188,10 @@ class Ends:
         """A lower bound in which no quotient times its divisor is subtracted: it is at most the dividend."""
         found = Polynomial.number(0)
         for monomial, factor in value:
-            pairs = ((each, _beyond_divisor(each, monomial, factor, value)) for each in _quotients(monomial))
+            quotients = ((each, self._as_quotient(each)) for each, power in monomial if power == 1)
+            pairs = (
+                (each, _beyond_divisor(each, monomial - {(atom, 1)}, factor, value)) for atom, each in quotients if each
+            )
             quotient, rest = next(((each, rest) for each, rest in pairs if rest is not None), (None, 0))
             if (
                 quotient is not None
@@ -201,6 +204,13 @@ class Ends:
                 found += Polynomial.of({monomial: factor})
         return found
 
+    def _as_quotient(self, atom: Hashable) -> Part | None:
+        """A quotient of a kernel's numbers, also by one that changes from call to call; None for other atoms."""
+        op = atom.owner if isinstance(atom, SSAValue) else None
+        if isinstance(op, arith.DivSIOp) and (by := self.affine.integer(op.rhs)):
+            return Part(self.affine.integer(op.lhs), by)
+        return atom if isinstance(atom, Part) else None
+
 
 def _lesser(one: Size | None, other: Size | None) -> Size | None:
     """The lesser of two upper bounds, of which one may not be known."""
@@ -209,18 +219,16 @@ def _lesser(one: Size | None, other: Size | None) -> Size | None:
     return Extreme("min", one, other).made(one, other)
 
 
-def _quotients(monomial: Monomial) -> Iterator[Part]:
-    return (atom for atom, power in monomial if isinstance(atom, Part) and power == 1)
-
-
-def _beyond_divisor(quotient: Part, monomial: Monomial, factor: int, value: Polynomial) -> int | None:
+def _beyond_divisor(quotient: Part, times: Monomial, factor: int, value: Polynomial) -> int | None:
     """What a subtracted quotient times its divisor, which is one term, leaves of a factor; None for other terms. Something is
     left only beside the dividend: `31 * x - 247 * (x // 8)` is `31 * (x - x // 8 * 8) + x // 8`.
+
+    times: what the quotient is multiplied with, beside the factor.
     """
     ((divisor, by), *others) = list(quotient.by)
-    if others or divisor != monomial - {(quotient, 1)} or not factor < 0 < by:
+    if others or divisor != times or not factor < 0 < by:
         return None
     rest = factor % by
-    times = (rest - factor) // by
-    beside = all(value.coefficient(each) >= times * own > 0 for each, own in quotient.whole)
+    number = (rest - factor) // by
+    beside = all(value.coefficient(each) >= number * own > 0 for each, own in quotient.whole)
     return rest if not rest or beside else None

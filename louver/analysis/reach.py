@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,7 +16,7 @@ from louver.analysis.atoms import Iteration
 from louver.analysis.ends import Ends
 from louver.analysis.implied import facts_at
 from louver.analysis.integers import constant_integer, steps_of
-from louver.ir.polynomial import ONE, Polynomial, Size, programs, remainders
+from louver.ir.polynomial import ONE, Extreme, Part, Polynomial, Size, programs, remainders
 from louver.ir.tile import GetProgramIdOp
 
 
@@ -48,6 +48,12 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str], o
         if not ends.require(ends.of(rest.whole, "least")):
             return None
         first, end = first - rest.terms, end + rest.factor * (rest.by - 1)
+    for terms, factor, turn in _turns(first):
+        most, by = ends.of(turn.whole, "greatest"), ends.of(turn.by, "greatest")
+        known = ends.require(ends.of(turn.whole, "least")) and ends.require(ends.of(turn.by, "least"), 1)
+        if most is None or by is None or not known:
+            return None
+        first, end = first - terms, end + factor * Extreme("min", most, by - 1).made(most, by - 1)
     for factor, found in affine.rounds(first):
         count = launch_size(found.count, names)
         if count is None:
@@ -69,6 +75,16 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str], o
         end += step * times * (count - 1)
         counts.add(count)
     return Reached(end, tuple(sorted(counts, key=str)), tuple(ends.needs), whole, ends.loose)
+
+
+def _turns(first: Polynomial) -> Iterator[tuple[Polynomial, int, Part]]:
+    """The terms `factor * (whole - whole // by * by)` of an index, for a `by` that the launch knows: tiles that begin again."""
+    for monomial, factor in first:
+        for part in (atom for atom, power in monomial if isinstance(atom, Part) and power == 1):
+            times = Polynomial.of({monomial - {(part, 1)}: factor}).quotient(part.by)
+            dividend = None if times is None or times.constant is None else part.whole * -times.constant
+            if times is not None and dividend is not None and factor < 0 and dividend.terms <= first.terms:
+                yield dividend + Polynomial.of({monomial: factor}), -(times.constant or 0), part
 
 
 def _behind_steps(first: Polynomial, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Polynomial, int, Needs]:

@@ -61,13 +61,14 @@ def describe_sparse_tiles(module: ModuleOp, *, parted: bool = False) -> None:
                 if _is_block(describer, op):
                     _check_block(describer, op)
                     return None
-                found = _with_rows_in_turn(describer, op, describer.described(op))
+                wrapped = describer.described(op)
+                found = _with_rows_in_turn(describer, op, wrapped)
                 matrix = stacked(describer, op, found) if parted else None
                 if matrix is not None:
                     _check_block(describer, op, but=matrix[1].number)
                     return op, matrix[0]
                 _check_block(describer, op)
-                return op, _of_parts(describer, op, found) if parted else found
+                return op, _of_parts(describer, op, wrapped, found) if parted else found
 
         def describe(found: tuple[LoadOp, Access], describer: Describer = describer) -> None:
             with naming_arguments(describer.function, found[0].ptr):
@@ -124,8 +125,10 @@ def _in_turn(each: Dimension, size: Polynomial) -> Polynomial | None:
     return (tile - tile // tiles * tiles) * extent
 
 
-def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
+def _of_parts(describer: Describer, op: LoadOp, wrapped: Access, found: Access) -> Access:
     """The access as a tile of one matrix: an index times a stride moves whole rows of it, and elements in a row.
+
+    wrapped: the access before rows and elements that begin again were counted in turn. Parts move them from there on.
 
     The launch checks that parts begin with whole tiles of metadata. Where parts follow one another along a dimension, a
     mask ends with a part, so it must end with the last tile, and exclude nothing.
@@ -133,6 +136,9 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
     names, one = describer.function.argument_names, Polynomial.number(1)
     if len(found.dimensions) != 2 or sum(each.stride == one for each in found.dimensions) != 1:
         raise unsupported("a part of a sparse tensor is read by tiles of rows and columns, one of them contiguous", op)
+    pairs = [*zip(wrapped.dimensions, found.dimensions, strict=True)]
+    turned = {each.number: each.first - before.first for before, each in pairs if before.wrapped and not each.wrapped}
+    found = replace(found, dimensions=tuple(replace(each, first=before.first) for before, each in pairs))
     rows, elements = given = sorted(found.dimensions, key=lambda each: each.stride == one)
     rows, elements = _moved_by_arguments(describer, op, found.base, rows, elements)
     along = Polynomial(frozenset(term for term in elements.first if _is_index_times_stride(term[0], names)))
@@ -154,9 +160,13 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
             if not by:
                 continue
             require_whole_rows(describer.function, apart, of)
-            size = own.size
-            if each.size is not None:
-                last, masked, end = describer.descriptors.last(index, op), launch_size(each.size, names), ends[each]
+            size = None if each.number in turned else own.size
+            if size is not None:
+                last, masked, end = (
+                    describer.descriptors.last(index, op),
+                    launch_size(each.size or 0, names),
+                    ends[each],
+                )
                 row = Polynomial.atom(describer.across[found.base]) if found.base in describer.across else rows.stride
                 length, most = launch_size(row, names), Ends(describer.affine, names).of(index, "greatest")
                 if end is None or last is None or masked is None or length is None or most is None:
@@ -166,9 +176,10 @@ def _of_parts(describer: Describer, op: LoadOp, found: Access) -> Access:
                     # Along K, a mask that excludes more ends with the row, and no part ends behind it.
                     require_equal(describer.function, (end - masked) * (masked - length), Polynomial.number(0))
                     require_whole_rows(describer.function, length - masked - most * apart, 1)
-                size = None if size is None else row if columns else size + last * by
+                size = row if columns else size + last * by
             made[each] = replace(own, first=own.first + index * (by // of) * of, size=size)
-    for own in made.values():
+    for each, own in made.items():
+        made[each] = own = replace(own, first=own.first + turned.get(own.number, 0))
         describer.descriptors.compute(own.first, op)
     own = dict(zip(given, (made[rows], made[elements]), strict=True))
     return replace(found, dimensions=tuple(own[each] for each in found.dimensions), entry=None)

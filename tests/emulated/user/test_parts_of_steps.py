@@ -129,3 +129,24 @@ def test_columns_that_are_counted_are_copied_in_bulk(rng: np.random.Generator, k
     kernel.emulate[grid](*given, **TILE)
     scaled = x.astype(np.float64) * np.repeat(scale, 64)[:k]
     np.testing.assert_array_equal(y, scaled @ w.T.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("k", "parts", "wraps"),
+    [(256, 2, False), (512, 4, False), (128, 1, False), (256, 2, True), (512, 4, True), (128, 3, True), (192, 4, True)],
+)
+def test_parts_that_take_steps_by_turns_read_described_tiles(
+    rng: np.random.Generator, k: int, parts: int, wraps: bool
+) -> None:
+    """The weight is [K, N], and what it is read at begins again at K and N: a part behind the last step reads the first one."""
+    m, n = 64, 128
+    x = rng.integers(-3, 4, (m, k)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (k, n)).astype(np.float16), "2:4", axis=0)
+    y = np.full((parts, m, n), np.nan, np.float32)
+    kernel, grid = louver.jit(parts_of_steps.steps_by_turns), (2 * parts, 2)
+    given = x, louver.compress(w, "2:4", axis=0), y, m, n, k, parts, parts * 64, n, wraps
+    assert "computed" not in str(kernel.explain[grid](*given, **TILE))
+    kernel.emulate[grid](*given, **TILE)
+    for part in range(parts):
+        read = (np.arange(0, max(k, parts * 64), parts * 64)[:, None] + (part * 64 + np.arange(64)) % k).ravel()
+        np.testing.assert_array_equal(y[part], x[:, read].astype(np.float64) @ w[read].astype(np.float64))

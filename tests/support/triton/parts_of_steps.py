@@ -128,3 +128,25 @@ def counted_columns(x, w, scale, y, M, N, K, TM: tl.constexpr, TN: tl.constexpr,
         column += TK
     rows, columns = m + tl.arange(0, TM), n + tl.arange(0, TN)
     tl.store(y + rows[:, None] * N + columns[None, :], total, mask=(rows < M)[:, None] & (columns < N)[None, :])
+
+
+@triton.jit
+def steps_by_turns(
+    x, w, y, M, N, K, PARTS, ROUND, stride_k, WRAPS: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    """Each part takes a step in each round of ROUND columns of a weight [K, N]. Without masks: rows, and columns, begin again."""
+    part, tile_n = tl.program_id(0) % PARTS, tl.program_id(0) // PARTS
+    to_rows = tl.program_id(1) * TM + tl.arange(0, TM)
+    to_columns = tile_n * TN + tl.arange(0, TN)
+    rows, columns = to_rows % M, to_columns % N
+    k = part * TK + tl.arange(0, TK)
+    if WRAPS:
+        k = k % K
+    x_at = x + rows[:, None] * K + k[None, :]
+    w_at = w + k[:, None] * stride_k + columns[None, :]
+    total = tl.zeros((TM, TN), tl.float32)
+    for _ in range(tl.cdiv(K, ROUND)):
+        total += tl.dot(tl.load(x_at), tl.load(w_at))
+        x_at += ROUND
+        w_at += ROUND * stride_k
+    tl.store(y + part * M * N + to_rows[:, None] * N + to_columns[None, :], total)
