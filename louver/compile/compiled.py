@@ -100,6 +100,11 @@ class TileOptions:
                 raise RuleError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
 
 
+def ctas_by_shared(target: Target, shared: int) -> int:
+    """The number of CTAs that fit an SM, each with `shared` bytes of shared memory."""
+    return target.sm_shared_bytes // (shared + CTA_SHARED_BYTES)
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledTiles:
     """A kernel of register tiles at every level.
@@ -138,7 +143,7 @@ class CompiledTiles:
     @property
     def ctas_by_shared(self) -> int:
         """The number of CTAs that fit an SM by their shared memory."""
-        return self.target.sm_shared_bytes // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
+        return ctas_by_shared(self.target, self.kernel.dynamic_shared)
 
     def with_ctas(self, count: int) -> CompiledTiles:
         """The same kernel for `count` CTAs on an SM.

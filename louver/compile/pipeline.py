@@ -21,7 +21,7 @@ from louver.compile.canonical.canonicalize import CANONICAL, LOAD_ONCE
 from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.check.check import check_protocol
-from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles, TileOptions
+from louver.compile.compiled import CompiledKernel, CompiledProduct, CompiledTiles, TileOptions, ctas_by_shared
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.dump import NOWHERE, Dump, Watch
 from louver.compile.generate.assign import assign_shared_memory
@@ -291,18 +291,15 @@ def _feeds(feed: Step[KernelState], staged: bool, slots: int) -> Way[KernelState
 
 LOWER_TILES: Pass[KernelState] = Pass("lower-tiles", _lower_tiles)
 
-FIT: tuple[Step[KernelState], ...] = (
-    # Every kernel fits shared memory by the last way.
-    First((_feeds(RINGS, True, MOST_SLOTS), _feeds(FEED, True, 0), _feeds(FEED, False, 0))),
-    LOWER_TILES,
-)
-"""Passes that lower to PTX for a number of warps."""
+FEEDS: First[KernelState] = First((_feeds(RINGS, True, MOST_SLOTS), _feeds(FEED, True, 0), _feeds(FEED, False, 0)))
+"""The passes between `choose-warps` and `lower-tiles`. Every kernel fits shared memory by the last way."""
 
 TILES: tuple[Step[KernelState], ...] = (
     DESCRIBED,
     ASK_TILES,
     DESCRIBE,
-    *FIT,
+    FEEDS,
+    LOWER_TILES,
 )
 """All passes of register tiles. With `LOUVER_DUMP`, each writes its result to a file with "tiles" before its name."""
 
@@ -348,9 +345,32 @@ def _product(steps: Step[KernelState], state: KernelState) -> CompiledProduct:
     return made
 
 
-def compile_again(
+@dataclass(frozen=True, slots=True)
+class PlannedTiles:
+    """A kernel of register tiles before it is lowered, which takes most of the time. `state` is that before `lower-tiles`."""
+
+    state: KernelState
+
+    @property
+    def dynamic_shared(self) -> int:
+        """Bytes of shared memory that a launch gives."""
+        return self.state.rooms.bytes
+
+    @property
+    def ctas_by_shared(self) -> int:
+        """The number of CTAs that fit an SM by their shared memory."""
+        return ctas_by_shared(self.state.target, self.dynamic_shared)
+
+    def lowered(self) -> CompiledTiles:
+        """The kernel at every level."""
+        made = run_passes(LOWER_TILES, copy(self.state)).made
+        assert isinstance(made, CompiledTiles)
+        return made
+
+
+def plan_again(
     made: CompiledTiles, *, warps: int, registers: int | None = None, ahead: bool | None = None
-) -> CompiledTiles:
+) -> PlannedTiles:
     """The kernel with other `TileOptions`; None keeps an option. The passes before `choose-warps` depend on none of these, and those
     before `ring-copies` on none but warps and `ahead`, so their result is taken as it is.
     """
@@ -366,12 +386,9 @@ def compile_again(
     if made.ringless is not None and (warps, state.options.ahead) == (made.signature.warps, options.ahead):
         ringless = copy(state)
         ringless.module = made.ringless
-        found = attempt((RINGS, LOWER_TILES), ringless)
-        state = run_passes(FIT, state) if isinstance(found, Refusal) else found
-    else:
-        state = run_passes(FIT, state)
-    assert isinstance(state.made, CompiledTiles)
-    return state.made
+        found = attempt(RINGS, ringless)
+        return PlannedTiles(run_passes(FEEDS, state) if isinstance(found, Refusal) else found)
+    return PlannedTiles(run_passes(FEEDS, state))
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:

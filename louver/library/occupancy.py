@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from louver.compile.compiled import CompiledKernel, CompiledTiles
-from louver.compile.pipeline import compile_again
+from louver.compile.pipeline import plan_again
 from louver.compile.plan.encode.anchors import waits_for_sums
 from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
 from louver.ir.tile import DotOp, LocalAllocOp, LocalStoreOp
@@ -135,10 +135,10 @@ def _deeper(found: Assembled, made: CompiledTiles, machine: str | None) -> Assem
     slots = [op.slots.value.data for op in made.encoded.walk() if isinstance(op, LocalAllocOp)]
     if not 0 < ctas < made.ctas_by_shared or not any(1 < each < MOST_SLOTS for each in slots):
         return found
-    other = compile_again(made, warps=found.warps, registers=found.registers)
-    if other.kernel.dynamic_shared <= made.kernel.dynamic_shared:
+    planned = plan_again(made, warps=found.warps, registers=found.registers)
+    if planned.dynamic_shared <= made.kernel.dynamic_shared:
         return found
-    deeper = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
+    deeper = Assembled.of(CompiledKernel(planned.lowered(), found.kernel.refusal), machine)
     fits = ctas_of(made.target, deeper.registers, made.signature.threads) >= ctas
     return deeper if deeper.assembly.clean and fits else found
 
@@ -151,7 +151,7 @@ def _in_order(found: Assembled, machine: str | None) -> Assembled:
     dots = (op for op in made.encoded.walk() if isinstance(op, DotOp))
     if not any(op.is_async is not None or op.in_flight is not None for op in dots):
         return found
-    other = CompiledKernel(compile_again(made, warps=found.warps, ahead=False), found.kernel.refusal)
+    other = CompiledKernel(plan_again(made, warps=found.warps, ahead=False).lowered(), found.kernel.refusal)
     both = found, Assembled.of(other, machine)
     return min(both, key=lambda each: (not each.assembly.clean, each.spilled))
 
@@ -172,9 +172,9 @@ def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> As
     computes = any(isinstance(op, LocalStoreOp) for op in made.encoded.walk())
     own = made.options.ahead
     for ahead in dict.fromkeys((own, False)) if made.ctas_by_shared == 1 and computes else (own,):
-        other = compile_again(made, warps=found.warps, registers=found.registers, ahead=ahead)
-        if other.ctas_by_shared > made.ctas_by_shared:
-            closer = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
+        planned = plan_again(made, warps=found.warps, registers=found.registers, ahead=ahead)
+        if planned.ctas_by_shared > made.ctas_by_shared:
+            closer = Assembled.of(CompiledKernel(planned.lowered(), found.kernel.refusal), machine)
             if closer.assembly.clean:
                 return closer
     return found
@@ -184,7 +184,7 @@ def _with_warps(found: Assembled, machine: str | None) -> Assembled:
     """A kernel with twice as many warps, repeated while that reduces spills."""
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
-        made = compile_again(made, warps=2 * found.warps)
+        made = plan_again(made, warps=2 * found.warps).lowered()
         wider = _in_order(Assembled.of(CompiledKernel(made, found.kernel.refusal), machine), machine)
         made = wider.kernel.made
         if wider.spilled >= found.spilled:

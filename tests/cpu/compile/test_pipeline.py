@@ -12,7 +12,7 @@ from louver.compile import pipeline
 from louver.compile.compiled import CompiledProduct, CompiledTiles
 from louver.compile.kernel_state import KernelState
 from louver.compile.passes import Pass
-from louver.compile.pipeline import Choice, Readings, compile_again, compile_kernel, compile_tiles
+from louver.compile.pipeline import Choice, PlannedTiles, Readings, compile_kernel, compile_tiles, plan_again
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from support.compiled import read_copy
@@ -139,8 +139,21 @@ def test_other_warps_begin_behind_the_passes_that_depend_on_none(name: str, chan
     made = compile_tiles(read_copy(kept(name)), warps=4, ctas=2)
     assert isinstance(made.described, KernelState)
     before, again, whole = str(made.described.module), list[CompiledTiles](), list[CompiledTiles]()
-    resumed = calls(lambda: again.append(compile_again(made, **changes)))  # type: ignore[arg-type]
+    resumed = calls(lambda: again.append(plan_again(made, **changes).lowered()))  # type: ignore[arg-type]
     anew = calls(lambda: whole.append(compile_tiles(made.tile, ctas=2, **changes)))
     assert again[0].ptx == whole[0].ptx and again[0].options == whole[0].options
     assert again[0].checked == whole[0].checked and again[0].signature == whole[0].signature
     assert str(made.described.module) == before and resumed < 0.9 * anew
+
+
+@pytest.mark.parametrize("name", ["weight_pointers", "grouped_pointers"])
+def test_a_plan_tells_its_shared_memory_without_being_lowered(name: str) -> None:
+    made = compile_tiles(read_copy(kept(name)), warps=4, ctas=2)
+    plans = list[PlannedTiles]()
+    planned = calls(lambda: plans.append(plan_again(made, warps=4, registers=128)))
+    whole = calls(lambda: plan_again(made, warps=4, registers=128).lowered())
+    lowered = plans[0].lowered()
+    assert (
+        plans[0].dynamic_shared == lowered.kernel.dynamic_shared and plans[0].ctas_by_shared == lowered.ctas_by_shared
+    )
+    assert lowered.ptx == plans[0].lowered().ptx and planned < 0.5 * whole
