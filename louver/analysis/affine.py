@@ -140,7 +140,9 @@ class Affine:
                 pass
         if as_tensor(value.type) is not None:
             rule, advice = _LOADED if isinstance(op, tt.LoadOp) else _OFFSETS
-            raise unsupported(rule, op, advice)
+            # What wraps at a size of 1 has another form where the size is an argument.
+            always = not isinstance(op, arith.RemSIOp | arith.MinSIOp | SelectOp)
+            raise unsupported(rule, op, advice, always=always)
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:

@@ -460,7 +460,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
     """The kernel as a product, or of register tiles if it is not a product.
 
     A size that happens to be 1 may hide the form of a product. A product is then tried once more, with such sizes as
-    arguments of the launch (`Ones`). If everything else is rejected, register tiles have all integers that are 1 as
+    arguments of the launch (`Ones`), unless what rejects it is there for any sizes. If everything else is rejected, register tiles have all integers that are 1 as
     arguments, because they follow any address. The last way is a product of matrices of one column, whose pitches are 1.
 
     Raises UnsupportedKernelError, with the operation and its source line, or ValueError, if both families reject the
@@ -484,6 +484,8 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
         _begin_tiles(state)
 
     def sized(state: KernelState, *, pitches: bool) -> Refusal | None:
+        if any(each.always for each in state.refusals):
+            return Refusal.because("no integer of 1 hides a product")
         state.module = with_every_one()
         ones = Ones.of(state.kernel, readings.ones)
         if not (ones.pitches if pitches else ones.sizes):

@@ -39,6 +39,7 @@ class UnsupportedKernelError(RuleError):
     advice: a change to the kernel that helps.
     others: further errors of the same kernel, which the message names too.
     arguments: the sparse arguments whose accesses it rejects, as far as they are known.
+    always: whether it rejects the kernel for any values of its arguments, because the operation is there for all of them.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class UnsupportedKernelError(RuleError):
         location: str | None,
         advice: str = "",
         others: Sequence[UnsupportedKernelError] = (),
+        always: bool = False,
     ) -> None:
         self.rule = rule
         self.advice = advice
@@ -57,6 +59,7 @@ class UnsupportedKernelError(RuleError):
         more = [str(each) for each in others]
         helps = f": {advice}" if advice else ""
         self.others = tuple(others)
+        self.always = always or any(each.always for each in others)
         self.arguments: frozenset[str] = frozenset().union(*(each.arguments for each in others))
         super().__init__("\nAlso: ".join([f"{rule}, got{where}: {operation}{helps}", *more]))
 
@@ -64,7 +67,9 @@ class UnsupportedKernelError(RuleError):
         """The same error with the user's lines in place of operations. line: the text at "file:line:column", or None."""
         text = None if self.location is None else line(self.location)
         others = [each.quoted(line) for each in self.others]
-        made = UnsupportedKernelError(self.rule, text or self.operation, self.location, self.advice, others)
+        made = UnsupportedKernelError(
+            self.rule, text or self.operation, self.location, self.advice, others, self.always
+        )
         for note in getattr(self, "__notes__", ()):
             made.add_note(note)
         return made
@@ -109,6 +114,11 @@ class Refusal:
         """The sparse arguments whose accesses are rejected, as far as they are known."""
         return self.error.arguments if isinstance(self.error, UnsupportedKernelError) else frozenset()
 
+    @property
+    def always(self) -> bool:
+        """Whether the kernel is rejected for any values of its arguments."""
+        return isinstance(self.error, UnsupportedKernelError) and self.error.always
+
     def quoted(self, line: Callable[[str], str | None]) -> Refusal:
         """The same refusal with the user's lines in place of operations, see `UnsupportedKernelError.quoted`."""
         beside = tuple((words, each.quoted(line)) for words, each in self.beside)
@@ -123,9 +133,11 @@ class Refusal:
         return self.error
 
 
-def unsupported(rule: str, op: Operation, advice: str = "") -> UnsupportedKernelError:
-    """The error that rejects `op`. The caller raises it. rule: what is allowed. advice: a change that helps."""
-    return UnsupportedKernelError(rule, _first_line(op), source_location(op.location), advice)
+def unsupported(rule: str, op: Operation, advice: str = "", *, always: bool = False) -> UnsupportedKernelError:
+    """The error that rejects `op`. The caller raises it. rule: what is allowed. advice: a change that helps. always: whether the
+    kernel has `op` for any values of its arguments.
+    """
+    return UnsupportedKernelError(rule, _first_line(op), source_location(op.location), advice, always=always)
 
 
 def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError:
@@ -134,7 +146,7 @@ def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError
     for each in errors:
         distinct.setdefault((each.rule, each.location), each)
     first, *others = distinct.values()
-    made = UnsupportedKernelError(first.rule, first.operation, first.location, first.advice, others)
+    made = UnsupportedKernelError(first.rule, first.operation, first.location, first.advice, others, first.always)
     made.arguments = frozenset().union(*(each.arguments for each in errors))
     return made
 

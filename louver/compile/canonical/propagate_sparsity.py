@@ -72,6 +72,7 @@ def require_multiplied(module: ModuleOp) -> None:
                 "a product may only multiply its sparse tile, as it was loaded",
                 use,
                 "scale the sums behind the dot instead",
+                always=True,
             )
 
 

@@ -191,6 +191,7 @@ def _only_store(function: tt.FuncOp) -> Writing:
             f"a kernel must store once; there are {len(stores)} stores",
             stores[1] if stores else function,
             "store each further output in a kernel of its own",
+            always=len(stores) > 1,
         )
     store = stores[0]
     if isinstance(store, tt.StoreOp):

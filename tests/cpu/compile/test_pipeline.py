@@ -24,9 +24,12 @@ CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: 
 
 @dataclass
 class Tried:
-    """The tries, as "product b": the family, and the ones that are left to the launch. takes: the one that does not refuse."""
+    """The tries, as "product b": the family, and the ones that are left to the launch. takes: the one that does not refuse. always:
+    whether the others refuse the kernel for any sizes.
+    """
 
     takes: str = ""
+    always: bool = False
     attempts: list[str] = field(default_factory=list)
     names: dict[ModuleOp, str] = field(default_factory=dict)
     read: list[str] = field(default_factory=list)
@@ -39,7 +42,7 @@ class Tried:
             attempt = f"{name} {self.names[state.module]}"
             self.attempts.append(attempt)
             if attempt != self.takes:
-                raise UnsupportedKernelError(f"no {attempt}", "op", None)
+                raise UnsupportedKernelError(f"no {attempt}", "op", None, always=self.always)
             state.made = object.__new__(CompiledProduct if name == "product" else CompiledTiles)
             return attempt
 
@@ -122,6 +125,14 @@ def test_a_kernel_whose_ones_hide_nothing_is_a_product_at_once_or_not_at_all(tri
     with pytest.raises(UnsupportedKernelError, match="^no tiles plain, got: op"):
         compile_kernel(tried.readings, CHOICE)
     assert tried.attempts == ["product plain", *UNALIGNED]
+
+
+@pytest.mark.parametrize("taken", UNALIGNED)
+def test_a_product_that_is_refused_for_any_sizes_is_tried_once(tried: Tried, taken: str) -> None:
+    tried.takes, tried.always = taken, True
+    compile_kernel(tried.readings, CHOICE)
+    assert tried.attempts == ["product plain", *UNALIGNED[: UNALIGNED.index(taken) + 1]]
+    assert tried.read == [each.partition(" ")[2] for each in UNALIGNED[: UNALIGNED.index(taken) + 1]]
 
 
 def test_what_cannot_be_read_is_the_error(tried: Tried) -> None:
