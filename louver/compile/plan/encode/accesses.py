@@ -46,9 +46,14 @@ _QUICK = (math.AbsFOp, math.CeilOp, math.CopySignOp, math.FloorOp, math.FmaOp, m
 _SLOW = (arith.DivfOp, *(op for op in math.Math.operations if op not in _QUICK))
 
 
+def takes_turns(value: SSAValue) -> bool:
+    """Whether an elementwise operation makes a tile of floating-point elements."""
+    return is_elementwise(value.owner) and isinstance(tensor_of(value).element_type, AnyFloat)
+
+
 def turns(value: SSAValue, layout: Layout) -> float:
     """Turns of the banks in which a thread computes its floating-point elements of a tile; 0 if no elementwise operation makes it."""
-    if not is_elementwise(value.owner) or not isinstance(tensor_of(value).element_type, AnyFloat):
+    if not takes_turns(value):
         return 0
     return len(layout.registers) * (SLOW if type(value.owner) in _SLOW else 1) / SCHEDULERS
 

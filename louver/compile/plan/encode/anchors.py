@@ -215,8 +215,8 @@ class Natures:
         self._settle(operations)
         # Reductions of staged tiles use the encodings of these tiles.
         for op in anchors:
-            self._give_default(op)
-            self._settle(operations)
+            if self._give_default(op):
+                self._settle(operations)
         self.copied = {
             value: (_pieces(value, warps, along), along)
             for value, along in (copied_loads(function, self.operands) if copied and self.warpgroups else {}).items()
@@ -290,16 +290,22 @@ class Natures:
         return self.of(op.lhs) or self.default(op.rhs)
 
     def _settle(self, operations: Sequence[Operation]) -> None:
+        """Give encodings until no operation gives another one. Most operations are of scalars, or have theirs already."""
         changed = True
         while changed:
             changed = False
+            operations = [op for op in operations if op.regions or not all(map(self._is_settled, op.results))]
             for op in operations:
                 for value, encoding in self._given(op):
                     if encoding is not None and value not in self._found and is_tile(value):
                         self._found[value] = encoding
                         changed = True
 
-    def _give_default(self, op: Anchor) -> None:
+    def _is_settled(self, value: SSAValue) -> bool:
+        return value in self._found or not is_tile(value)
+
+    def _give_default(self, op: Anchor) -> bool:
+        """Give the results of an anchor the encoding that they have without any other. Returns whether they had none."""
         match op:
             case tt.AtomicRMWOp() | tt.AtomicCASOp():
                 encoding = self.place(op) if is_tile(op.result) else None
@@ -311,9 +317,10 @@ class Natures:
                 encoding = _paired(op, self.halves(op))
             case tt.GatherOp():
                 encoding = self.default(op.indices)
-        for result in op.results:
-            if is_tile(result) and encoding is not None:
-                self._found.setdefault(result, encoding)
+        given = [each for each in op.results if encoding is not None and not self._is_settled(each)]
+        for each in given:
+            self._found[each] = cast(Encoding, encoding)
+        return bool(given)
 
     def _reduced(self, op: tt.ReduceOp, source: Encoding) -> Encoding:
         if op not in self._results:

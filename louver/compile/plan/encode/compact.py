@@ -11,13 +11,12 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.passages import passages
-from louver.compile.plan.encode.accesses import Run, run_of, turns
+from louver.compile.plan.encode.accesses import Run, run_of, takes_turns, turns
 from louver.compile.plan.encode.anchors import Natures, is_tile
 from louver.compile.plan.encode.demand import SOURCES, Demands, operand_encodings
 from louver.compile.plan.encode.exchange_plan import GAIN, Means, conversion_cost
 from louver.ir.tile import BlockedAttr, BroadcastOp, CompressOp, DecompressOp, ExpandDimsOp, FuncOp, LoadOp
 from louver.ir.tile.encodings import Encoding
-from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import memory_bytes, tensor_of
 
 STEPS = 16
@@ -90,11 +89,10 @@ class _Vectors:
             return
         self._gains[value, wide] = 0
         shape, owner = tensor_of(value).get_shape(), value.owner
-        layouts = wide.layout(shape), narrow.layout(shape)
         nature = self.natures.home(value)
         if nature is not None:
-            there = nature.layout(shape)
-            costs = [conversion_cost(there, each, memory_bytes(value.type), Means()) for each in layouts]
+            there, size = nature.layout(shape), memory_bytes(value.type)
+            costs = [conversion_cost(there, each.layout(shape), size, Means()) for each in (wide, narrow)]
             self._gains[value, wide] = (costs[0] - costs[1]) * _runs(value)
             return
         around = owner.parent_op() if isinstance(owner, Block) else owner
@@ -104,15 +102,19 @@ class _Vectors:
             for each in passage.sources:
                 self._walk(each, wide, narrow)
         elif isinstance(owner, Operation) and not isinstance(owner, (*SOURCES, scf.WhileOp, CompressOp, DecompressOp)):
-            costs = [_cost(self.natures, owner, value, each) for each in layouts]
+            costs = [_cost(self.natures, owner, value, each) for each in (wide, narrow)]
             self._gains[value, wide] = (costs[0] - costs[1]) * _runs(value)
             few = dict(operand_encodings(owner, narrow))
             for each, encoding in operand_encodings(owner, wide):
                 self._walk(each, encoding, few[each])
 
 
-def _cost(natures: Natures, op: Operation, value: SSAValue, layout: Layout) -> float:
+def _cost(natures: Natures, op: Operation, value: SSAValue, encoding: Encoding) -> float:
     """The cost of an operation on the elements of a thread. Numbers of addresses and masks belong to their loads."""
+    # Most operations are of such numbers. To find the layout of each takes longer than all else here.
+    if not isinstance(op, LoadOp) and not takes_turns(value):
+        return 0
+    layout = encoding.layout(tensor_of(value).get_shape())
     if isinstance(op, LoadOp):
         return (run_of(op, natures.runs) or Run.scattered(op)).cost(layout)
     return turns(value, layout)

@@ -24,7 +24,7 @@ def hoist_invariants(module: ModuleOp) -> None:
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
         inside = set(loop.body.walk())
         for op in list(loop.body.block.ops):
-            if _may_leave(op) and not any(_is_inside(operand, loop, inside) for operand in op.operands):
+            if not any(_is_inside(operand, loop, inside) for operand in op.operands) and _may_leave(op):
                 op.detach()
                 Rewriter.insert_op(op, InsertPoint.before(loop))
                 inside.remove(op)
