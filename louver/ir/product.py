@@ -268,16 +268,21 @@ Expression: TypeAlias = Leaf | Apply | Cast
 """The computation of each element (m, n) of the output, from the sum of products."""
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
-    """The nodes of an expression, operands before users, left before right. A node that is used twice comes twice."""
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """The expressions of which an expression is computed."""
     match expression:
         case Apply(operands=operands):
-            for operand in operands:
-                yield from walk(operand)
+            return operands
         case Cast(operand):
-            yield from walk(operand)
+            return (operand,)
         case _:
-            pass
+            return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The nodes of an expression, operands before users, left before right. A node that is used twice comes twice."""
+    for each in parts_of(expression):
+        yield from walk(each)
     yield expression
 
 

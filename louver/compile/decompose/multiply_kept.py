@@ -126,31 +126,43 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.Decompres
 
     Each comes with the dimension that corresponds to dimension `columns` of the tile.
     """
-    owner = value.owner
-    if isinstance(owner, tt.DecompressOp) and owner.columns is not None:
-        yield owner, columns
-    elif isinstance(owner, tt.TransOp):
-        yield from sparse_origins(owner.src, 1 - columns)
-    elif is_elementwise(owner):
-        for each in owner.operands:
-            yield from sparse_origins(each, columns)
+    seen, pending = set[tuple[SSAValue, int]](), [(value, columns)]
+    while pending:
+        value, columns = each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        owner = value.owner
+        if isinstance(owner, tt.DecompressOp) and owner.columns is not None:
+            yield owner, columns
+        elif isinstance(owner, tt.TransOp):
+            pending.append((owner.src, 1 - columns))
+        elif is_elementwise(owner):
+            pending += ((operand, columns) for operand in reversed(owner.operands))
 
 
 def _is_uniform(value: SSAValue, columns: int) -> bool:
     """Whether the elements of a tile are known to be equal along a dimension."""
-    match value.owner:
-        case tt.SplatOp():
-            return True
-        case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
-            return is_splat(number)
-        case tt.BroadcastOp(src=source):
-            return tensor_of(source).get_shape()[columns] == 1
-        case tt.TransOp(src=source):
-            return _is_uniform(source, 1 - columns)
-        case Operation() as owner if is_elementwise(owner):
-            return all(_is_uniform(each, columns) for each in owner.operands if as_tensor(each.type) is not None)
-        case _:
-            return False
+    seen, pending = set[tuple[SSAValue, int]](), [(value, columns)]
+    while pending:
+        value, columns = each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        match value.owner:
+            case tt.SplatOp():
+                pass
+            case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number) if is_splat(number):
+                pass
+            case tt.BroadcastOp(src=source) if tensor_of(source).get_shape()[columns] == 1:
+                pass
+            case tt.TransOp(src=source):
+                pending.append((source, 1 - columns))
+            case Operation() as owner if is_elementwise(owner):
+                pending += ((operand, columns) for operand in owner.operands if as_tensor(operand.type) is not None)
+            case _:
+                return False
+    return True
 
 
 class _DenseError(Exception):
@@ -311,18 +323,25 @@ _QUOTIENTS = (
 """Operations whose result is zero if the first operand is zero."""
 
 
-def background(value: SSAValue, origins: Container[Operation]) -> Any:
-    """The value of the elements that these sparse tiles do not keep; None if it is not known."""
+def background(value: SSAValue, origins: Container[Operation], known: dict[SSAValue, Any] | None = None) -> Any:
+    """The value of the elements that these sparse tiles do not keep; None if it is not known. known: of tiles that were read."""
+    known = {} if known is None else known
+    if value not in known:
+        known[value] = _background(value, origins, known)
+    return known[value]
+
+
+def _background(value: SSAValue, origins: Container[Operation], known: dict[SSAValue, Any]) -> Any:
     owner = value.owner
     match owner:
         case tt.DecompressOp() if owner in origins:
             return np.zeros((), np.float64)
         case tt.TransOp() | tt.BroadcastOp() | tt.SplatOp():
-            return background(owner.operands[0], origins)
+            return background(owner.operands[0], origins, known)
         case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or is_splat(number):
             return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]
         case Operation() if is_elementwise(owner) and type(owner) in ARITHMETIC:
-            return _computed(owner, [background(each, origins) for each in owner.operands])
+            return _computed(owner, [background(each, origins, known) for each in owner.operands])
         case _:
             return None
 

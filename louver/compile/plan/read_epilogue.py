@@ -28,6 +28,7 @@ from louver.ir.product import (
     LoadScalar,
     LoadVector,
     Number,
+    parts_of,
 )
 from louver.ir.refusal import unsupported
 from louver.ir.tile.types import as_tensor, element_of, tensor_of
@@ -125,6 +126,10 @@ def _is_matrix(value: SSAValue) -> bool:
     )
 
 
+MOST_PARTS = 4096
+"""The most parts of an epilogue. The longest that people write have some hundred."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpilogueReader:
     """Reads expressions over `total`, the sum of products.
@@ -133,6 +138,7 @@ class EpilogueReader:
     extents: the size of the output along each axis.
     entry: the axis of the grid that numbers the entries of the output; None without a batch.
     batch: the batch of the output.
+    known: expressions that were read. sizes: of these and their parts, by identity.
     """
 
     trace: Trace
@@ -142,15 +148,27 @@ class EpilogueReader:
     entry: int | None = None
     batch: Batch | None = None
     known: dict[tuple[SSAValue, Axes], Expression] = field(default_factory=dict[tuple[SSAValue, Axes], Expression])
+    sizes: dict[int, int] = field(default_factory=dict[int, int])
 
     def read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
         """The expression of a tensor. Its dimensions run along `axes` of the product."""
         found = self.known.get((value, axes))
         if found is None:
             found = self.known[value, axes] = self._read(value, axes, user)
+            if self._size(found) > MOST_PARTS:
+                raise unsupported(
+                    f"an epilogue has at most {MOST_PARTS} parts, where what is used twice counts twice", user
+                )
             if isinstance(value.owner, Operation):
                 self.trace.places.setdefault(found, value.owner.location)
         return found
+
+    def _size(self, expression: Expression) -> int:
+        """The parts of an expression. Expressions with common parts are read once, but printed, compared and lowered as trees."""
+        size = self.sizes.get(id(expression))
+        if size is None:
+            size = self.sizes[id(expression)] = 1 + sum(map(self._size, parts_of(expression)))
+        return size
 
     def _read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
         if value is self.total:

@@ -170,18 +170,25 @@ def _chain(value: SSAValue) -> dict[SSAValue, tuple[SSAValue, ...]]:
         found[value] = steps
 
 
-def _uniform(value: SSAValue) -> SSAValue | None:
-    """The scalar to which all elements of a tensor of integers are equal; None if they differ."""
+def _uniform(value: SSAValue, known: dict[SSAValue, SSAValue | None] | None = None) -> SSAValue | None:
+    """The scalar to which all elements of a tensor of integers are equal; None if they differ. known: of values that were read."""
+    known = {} if known is None else known
+    if value not in known:
+        known[value] = _scalar_of(value, known)
+    return known[value]
+
+
+def _scalar_of(value: SSAValue, known: dict[SSAValue, SSAValue | None]) -> SSAValue | None:
     match value.owner:
         case tt.SplatOp(src=scalar):
             return scalar
         case tt.BroadcastOp(src=source) | tt.ExpandDimsOp(src=source):
-            return _uniform(source)
+            return _uniform(source, known)
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
             number, element = first_of(numbers), tensor_of(value).element_type
             return insert_before(value.owner, arith.ConstantOp(IntegerAttr(cast(Any, number), cast(Any, element))))
         case arith.AddiOp() | arith.SubiOp() | arith.MuliOp() as op:
-            left, right = map(_uniform, op.operands)
+            left, right = (_uniform(operand, known) for operand in op.operands)
             return None if left is None or right is None else insert_before(op, type(op)(left, right))
         case _:
             return None
