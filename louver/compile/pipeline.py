@@ -46,6 +46,7 @@ from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.plan.feeds.sum_behind_loops import sum_behind_loops
 from louver.compile.plan.nest import read_nest
 from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas_of
 from louver.compile.plan.schedule import Schedule
@@ -258,6 +259,7 @@ ENCODE: tuple[Pass[KernelState], ...] = (
     on_module(sink_conversions),
     Pass("make-ahead", _make_ahead),
     Pass("prefetch-loads", _prefetch_loads),
+    on_module(sum_behind_loops),
 )
 """Passes that give each tile an encoding. Of the slots of rings, they only depend on whether there are any."""
 

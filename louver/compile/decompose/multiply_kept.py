@@ -24,6 +24,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import came_from
+from louver.compile.decompose.flat_sums import flat_sum, reshaped_back
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
@@ -86,9 +87,12 @@ def multiply_kept(function: tt.FuncOp) -> Multiplied:
             layouts[root] = tensor_of(kept.op.operands[kept.index]).element_type
         kept.multiply()
     for op in [op for op in function.body.walk() if isinstance(op, tt.ReduceOp) and _is_sum(op)]:
-        summed = _Kept(op, 0)
+        flat = flat_sum(op)
+        summed = _Kept(flat or op, 0)
         if summed.refusal() is None:
             summed.add()
+            if flat is not None:
+                Rewriter.replace_op(op, [], [reshaped_back(flat, op)])
     for op in function.body.walk():
         if (
             isinstance(op, tt.DecompressOp | tt.CompressOp)

@@ -8,6 +8,7 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
+from louver.compile.lower.tiles.pairs import pair_step
 from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.tile import DotOperandAttr, MmaAttr
@@ -27,12 +28,17 @@ class Carried:
     size: int | None
 
     @classmethod
-    def of(cls, low: Lowering, value: SSAValue, op: Operation) -> Carried:
-        """Copy the value before the loop to new registers. Elements from wide loads stay packed."""
+    def of(cls, low: Lowering, value: SSAValue, op: Operation, later: SSAValue | None = None) -> Carried:
+        """Copy the value before the loop to new registers. Elements from wide loads stay packed, and so do those that each step
+        computes in pairs.
+
+        later: the value behind a step.
+        """
         registers = low.values[value]
         size = _packed_size(value, op)
         words = None if size is None else _words(low, registers, WORD // size)
-        if words is None and size is not None and _of_warpgroup(value):
+        in_pairs = later is not None and len(registers) % 2 == 0 and pair_step(low, later.owner) is not None
+        if words is None and size is not None and (_of_warpgroup(value) or in_pairs):
             # Products read or write these registers, so they must be the same in each iteration.
             groups = [registers[first : first + WORD // size] for first in range(0, len(registers), WORD // size)]
             words = tuple(pack_elements(low, group, size) for group in groups)

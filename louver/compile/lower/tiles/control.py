@@ -117,7 +117,9 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
     low.known.has(number, Facts(low.multiple(block.args[0])))
-    carried = [Carried.of(low, value, op) for value in op.iter_args]
+    carried = [
+        Carried.of(low, value, op, later) for value, later in zip(op.iter_args, end_of(block).operands, strict=True)
+    ]
     for argument, each in zip(block.args[1:], carried, strict=True):
         if len(each.registers) == 1 and is_integer(argument.type) and each.registers[0].type in ("b32", "b64"):
             low.known.has(each.registers[0], Facts(low.multiple(argument)))

@@ -6,12 +6,13 @@ more than twice their digits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+import functools
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type, IntegerType
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 
 from louver.compile.lower.tiles.packing import pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
@@ -24,6 +25,9 @@ from louver.isa.convert import Fp8, Half, HalfPairFromFp8
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.isa.targets import FP8
 from louver.ptx.module import Reg
+
+PairStep: TypeAlias = Callable[[Reg, Reg], Reg]
+"""Computes a pair of two pairs."""
 
 PACKED_STEPS: dict[str, PackedOp] = {
     "add": "add",
@@ -63,31 +67,42 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
         return None
     found: list[Reg] = []
     for word in words:
-        halves = low.k.halves(word)
-        low.packed[halves] = word
-        found += halves
+        found += split_pair(low, word)
     return tuple(found)
 
 
 def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]], type_: Half) -> list[Reg] | None:
-    """Compute steps on pairs.
-
-    At least one operand must be in pairs. In the others both elements may be the same register.
-    """
+    """Compute steps on pairs, if at least one operand is in pairs. To pack the others takes one instruction for two elements."""
     step = PACKED_STEPS.get(step_of(op) or "")
     if step is None or not low.provides(PackedBinary(step, type_)):
         return None
-    for pair in pairs:
-        together = [each in low.packed for each in pair]
-        if not any(together) or not all(
-            known or each[0] == each[1] for known, each in zip(together, pair, strict=True)
-        ):
-            return None
+    if not all(any(each in low.packed for each in pair) for pair in pairs):
+        return None
     known: dict[Registers, Reg] = {}
     for each in (each for pair in pairs for each in pair):
         if each not in known:
             known[each] = pack_elements(low, each, 2)
     return [low.emit(PackedBinary(step, type_), *(known[each] for each in pair)) for pair in pairs]
+
+
+def pair_step(low: Lowering, op: Operation | Block | None) -> PairStep | None:
+    """An operation of two elements as one of two pairs; None if the target has no instruction for it."""
+    if not isinstance(op, Operation) or len(op.results) != 1:
+        return None
+    element = element_of(op.results[0].type)
+    if not isinstance(element, Float16Type | BFloat16Type):
+        return None
+    step, half = PACKED_STEPS.get(step_of(op) or ""), "f16" if isinstance(element, Float16Type) else "bf16"
+    if step is None or not low.provides(PackedBinary(step, half)):
+        return None
+    return functools.partial(low.emit, PackedBinary(step, half))
+
+
+def split_pair(low: Lowering, word: Reg) -> Registers:
+    """The elements of a pair."""
+    halves = low.k.halves(word)
+    low.packed[halves] = word
+    return halves
 
 
 def _rounded(low: Lowering, op: arith.TruncFOp, pairs: Sequence[Sequence[Registers]], half: Half) -> list[Reg] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import arith
@@ -10,6 +11,8 @@ from xdsl.dialects import arith
 from louver.analysis.passages import end_of
 from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
 from louver.compile.lower.tiles.numbers import choose
+from louver.compile.lower.tiles.packing import pack_elements
+from louver.compile.lower.tiles.pairs import PairStep, pair_step, split_pair
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
@@ -25,6 +28,12 @@ Elements: TypeAlias = tuple[Reg, ...]
 
 Totals: TypeAlias = dict[Vector, Elements]
 """Elements by their places in the tile, without the axis."""
+
+Combine: TypeAlias = Callable[[Elements, Elements], Elements]
+"""Combines two elements of each operand."""
+
+PAIRED = 2
+"""Bytes of an element that is combined with its neighbour in the same register."""
 
 COMMUTATIVE = (
     *(arith.AddfOp, arith.MulfOp, arith.MaximumfOp, arith.MinimumfOp, arith.MaxnumfOp, arith.MinnumfOp),
@@ -53,25 +62,28 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
     def combine(a: Elements, b: Elements) -> Elements:
         return combined(low, op, a, b)
 
-    def along_registers(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
+    together = pair_step(low, op.combine.block.first_op) if _commutes(op) else None
+
+    def along_registers(places: Sequence[Vector], columns: Sequence[Registers], along: int) -> Totals:
         """Combine a thread's elements along a dimension."""
+        pieces = [
+            (at[:along] + at[along + 1 :], each) for at, each in zip(places, zip(*columns, strict=True), strict=True)
+        ]
+        if together is not None and len(pieces) > 1:
+            pieces = _in_pairs(low, pieces, together)
         found: Totals = {}
-        for at, elements in zip(places, zip(*columns, strict=True), strict=True):
-            where = at[:along] + at[along + 1 :]
+        for where, elements in pieces:
             found[where] = combine(found[where], elements) if where in found else elements
         return found
 
     totals = along_registers(layout.registers, [low.values[source] for source in op.srcs], axis)
-    for bit, step in plan.shared:
-        totals = _shared_out(low, totals, bit, step, combine)
-    for bit in plan.joined:
-        lower = _lower_lane(low, bit)
-        others = from_lane(low, list(totals.values()), bit)
-        # Both threads combine in the same order, so that both get the same result.
-        totals = {
-            where: combine(*((mine, other) if _commutes(op) else ordered(low, lower, mine, other)))
-            for (where, mine), other in zip(totals.items(), others, strict=True)
-        }
+    lanes: list[tuple[Vector | None, Callable[[Totals, Combine], Totals]]] = [
+        *((step, functools.partial(_shared_out, low, bit=bit, step=step)) for bit, step in plan.shared),
+        *((None, functools.partial(_joined, low, op, bit=bit)) for bit in plan.joined),
+    ]
+    for step, change in lanes:
+        divides = step is not None and len(totals) > 1 and _moved(next(iter(totals)), step) == list(totals)[1]
+        totals = change(totals, combine) if together is None or divides else _in_words(low, totals, together, change)
     rank = len(layout.shape) - 1
     if plan.gathered:
         totals = along_registers(plan.gathered[0].result.registers, _exchanged(low, op, totals, plan.gathered), rank)
@@ -83,15 +95,59 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
         low.values[each] = tuple(totals[at][number] for at in places)
 
 
+def _in_pairs(
+    low: Lowering, pieces: Sequence[tuple[Vector, Elements]], together: PairStep
+) -> list[tuple[Vector, Elements]]:
+    """Combine neighbouring registers with others of the same two places."""
+    found: dict[tuple[Vector, Vector], Reg] = {}
+    for (where, (one,)), (beside, (other,)) in zip(pieces[::2], pieces[1::2], strict=True):
+        word, places = pack_elements(low, (one, other), PAIRED), (where, beside)
+        found[places] = together(found[places], word) if places in found else word
+    halves = [(places, split_pair(low, word)) for places, word in found.items()]
+    pieces = [piece for places, pair in halves for piece in zip(places, ((each,) for each in pair), strict=True)]
+    if len(halves) % 2 or any(where != beside for (where, beside), _ in halves):
+        return pieces
+    # Both halves of a pair belong to one place: the first halves of two places are added to their second halves.
+    totals: list[tuple[Vector, Elements]] = []
+    for one, other in zip(halves[::2], halves[1::2], strict=True):
+        words = [pack_elements(low, column, PAIRED) for column in zip(one[1], other[1], strict=True)]
+        both = split_pair(low, together(*words))
+        totals += [(one[0][0], (both[0],)), (other[0][0], (both[1],))]
+    return totals
+
+
+def _in_words(low: Lowering, totals: Totals, together: PairStep, change: Callable[[Totals, Combine], Totals]) -> Totals:
+    """Exchange and combine totals of 16 bits as pairs of neighbours. A single total is both elements of its pair."""
+    places = list(totals)
+    firsts, others = (places[::2], places[1::2]) if len(places) > 1 else (places, places)
+    words = {
+        one: (pack_elements(low, (*totals[one], *totals[other]), PAIRED),)
+        for one, other in zip(firsts, others, strict=True)
+    }
+    beside = dict(zip(firsts, others, strict=True))
+    found: Totals = {}
+    for where, (word,) in change(words, lambda a, b: (together(*a, *b),)).items():
+        found.update(zip((where, beside[where]), ((each,) for each in split_pair(low, word)), strict=True))
+    return found
+
+
 def _commutes(op: ReduceOp) -> bool:
     """Whether the order of two elements does not change the result of the reduction."""
     first, *more = op.combine.block.ops
     return len(more) == 1 and isinstance(first, COMMUTATIVE) and set(first.operands) == set(op.combine.block.args)
 
 
-def _shared_out(
-    low: Lowering, totals: Totals, bit: int, step: Vector, combine: Callable[[Elements, Elements], Elements]
-) -> Totals:
+def _joined(low: Lowering, op: ReduceOp, totals: Totals, combine: Combine, bit: int) -> Totals:
+    """Combine the totals of two lanes in both of them, in the same order, so that both get the same result."""
+    lower, commutes = _lower_lane(low, bit), _commutes(op)
+    others = from_lane(low, list(totals.values()), bit)
+    return {
+        where: combine(*((mine, other) if commutes else ordered(low, lower, mine, other)))
+        for (where, mine), other in zip(totals.items(), others, strict=True)
+    }
+
+
+def _shared_out(low: Lowering, totals: Totals, combine: Combine, bit: int, step: Vector) -> Totals:
     """Divide the totals of two lanes. Pairs of totals are one step apart.
 
     The lower lane combines the totals without the step, the other lane those with it.
@@ -100,11 +156,15 @@ def _shared_out(
     for where, mine in totals.items():
         if any(at & by for at, by in zip(where, step, strict=True)):
             continue
-        beyond = totals[tuple(at + by for at, by in zip(where, step, strict=True))]
+        beyond = totals[_moved(where, step)]
         kept[where], send = ordered(low, lower, mine, beyond)
         sent.append(send)
     others = from_lane(low, sent, bit)
     return {where: combine(mine, other) for (where, mine), other in zip(kept.items(), others, strict=True)}
+
+
+def _moved(place: Vector, step: Vector) -> Vector:
+    return tuple(at + by for at, by in zip(place, step, strict=True))
 
 
 def _exchanged(low: Lowering, op: ReduceOp, totals: Totals, ways: Sequence[ExchangePlan]) -> list[Registers]:

@@ -238,8 +238,18 @@ class Natures:
         return self.of(value) or tt.BlockedAttr.default(tensor_of(value).get_shape(), self.warps, self.together)
 
     def source(self, op: tt.CombiningOp) -> Encoding:
-        """The encoding of the operands of a reduction or scan."""
-        return next((found for each in op.srcs if (found := self.of(each))), self.default(op.srcs[0]))
+        """The encoding of the operands of a reduction or scan. By default a thread has neighbours in memory, so that loads are wide and
+        nothing is exchanged before the reduction.
+        """
+        return next((found for each in op.srcs if (found := self.of(each))), None) or self._by_rows(op.srcs[0])
+
+    def _by_rows(self, value: SSAValue) -> Encoding:
+        """The encoding of a tile without dots, with lanes along its neighbours in memory first."""
+        along, shape = loaded_along(value), tensor_of(value).get_shape()
+        if along is None:
+            return self.default(value)
+        order = (along, *(dimension for dimension in reversed(range(len(shape))) if dimension != along))
+        return tt.BlockedAttr.default(shape, self.warps, self.together, order)
 
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile is computed only in its natural encoding, because to compute it again is expensive."""
