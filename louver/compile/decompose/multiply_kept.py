@@ -169,6 +169,14 @@ def _is_uniform(value: SSAValue, columns: int) -> bool:
     return True
 
 
+def _widens(op: Operation) -> bool:
+    """Whether an operation only widens the elements of one tile."""
+    tiles = [as_tensor(each.type) for each in (*op.operands, *op.results)]
+    types = [tile.element_type for tile in tiles if tile is not None]
+    wide = [each.bitwidth for each in types if isinstance(each, FixedBitwidthType)]
+    return is_elementwise(op) and len(tiles) == len(wide) == 2 and wide[0] < wide[1]
+
+
 class _DenseError(Exception):
     """The reason for which a tile cannot be computed from kept values only."""
 
@@ -271,7 +279,11 @@ class _Kept:
         if isinstance(owner, tt.DecompressOp) and owner in self.origins:
             return owner.src
         if value not in self._made:
-            if isinstance(owner, Operation) and self._halves(owner, columns):
+            narrow = None if _is_uniform(value, columns) else self._before_widening(value)
+            if narrow is not None:
+                widens, repeated = narrow
+                made = self._placed(self._with_type(widens, [self._changed(repeated, columns)], value, columns), widens)
+            elif isinstance(owner, Operation) and self._halves(owner, columns):
                 made = self._placed(self._halved(owner, columns), owner)
             else:
                 made = self._placed(
@@ -287,9 +299,39 @@ class _Kept:
         if any(each in self.origins for each, _ in sparse_origins(value, columns)) or _is_uniform(value, columns):
             return True
         # If an operation only widens elements, they are compressed before it.
-        types = [tensor_of(each).element_type for each in (*op.operands, value) if as_tensor(each.type) is not None]
-        wide = [each.bitwidth for each in types if isinstance(each, FixedBitwidthType)]
-        return is_elementwise(op) and len(types) == len(wide) == 2 and wide[0] < wide[1]
+        return _widens(op)
+
+    def _before_widening(self, value: SSAValue) -> tuple[Operation, SSAValue] | None:
+        """The operation that widens elements before they are repeated, and the narrow ones, repeated; None for other tiles."""
+        moves: list[Operation] = []
+        while isinstance(value.owner, tt.BroadcastOp | tt.ExpandDimsOp | tt.ReshapeOp):
+            moves.insert(0, value.owner)
+            value = value.owner.operands[0]
+        widens = value.owner
+        if not moves or not isinstance(widens, Operation) or not _widens(widens):
+            return None
+        found = widens.operands[0]
+        element = tensor_of(found).element_type
+        for move in moves:
+            moved = type(move).create(
+                operands=[found],
+                result_types=[TensorType(element, tensor_of(move.results[0]).get_shape())],
+                properties=dict(move.properties),
+            )
+            found = self._placed(moved, move).results[0]
+        return widens, found
+
+    @staticmethod
+    def _with_type(op: Operation, operands: Sequence[SSAValue], like: SSAValue, columns: int) -> Operation:
+        """An elementwise operation on kept elements. like: the dense tile that it computes."""
+        shape = list(tensor_of(like).get_shape())
+        shape[columns] //= KEPT
+        return type(op).create(
+            operands=operands,
+            result_types=[TensorType(tensor_of(like).element_type, shape)],
+            properties=dict(op.properties),
+            attributes=dict(op.attributes),
+        )
 
     def _halved(self, op: Operation, columns: int) -> Operation:
         tensor = tensor_of(op.results[0])

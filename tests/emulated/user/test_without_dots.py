@@ -94,3 +94,18 @@ def test_tiles_of_three_axes_keep_only_kept_elements(rng: np.random.Generator, k
     expected = np.einsum("mnk,mk->mn", w.astype(np.float64), x.astype(np.float64))
     atol = {"f16": 4e-3, "bf16": 4e-2}[kind] * np.abs(expected).max()
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=0, atol=atol)
+
+
+def test_a_mask_of_elements_goes_behind_the_load(rng: np.random.Generator) -> None:
+    """What the mask leaves out adds nothing, even where it is infinite, and groups may be masked in part."""
+    n, k = 48, 304
+    x, w = rng.standard_normal(k).astype(np.float16), rng.standard_normal((n, k)).astype(np.float16)
+    x[rng.random(k) < 0.4] = 0
+    w = louver.prune(w, "2:4").T
+    finite = np.where((x == 0)[:, None], 0, w).astype(np.float64)
+    w = np.where((x == 0)[:, None] & (w != 0), np.float16("inf"), w)
+    y = np.zeros(n, np.float32)
+    given = {"x": x, "w": louver.compress(np.ascontiguousarray(w), "2:4", axis=0), "y": y, "N": n, "K": k}
+    step = run(kernels.where_not_zero, (3,), {**given, "BN": 16, "BK": 128})
+    assert "atom" not in step and "red." not in step, "the tile is described: no address is checked"
+    np.testing.assert_allclose(y, x.astype(np.float64) @ finite, rtol=1e-5, atol=1e-4)

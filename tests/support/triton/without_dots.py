@@ -56,3 +56,17 @@ def batch(x, w, y, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
         a, _ = tl.broadcast(a, b)
         total += tl.trans(tl.sum(a * b, axis=2))
     tl.store(y + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
+def where_not_zero(x, w, y, N, K, BN: tl.constexpr, BK: tl.constexpr):
+    """y [N] = x [K] times w [K, N], sparse along K. Rows of w that meet a zero of x are not loaded."""
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    total = tl.zeros((BN,), dtype=tl.float32)
+    for step in range(0, tl.cdiv(K, BK)):
+        k = step * BK + tl.arange(0, BK)
+        a = tl.load(x + k, mask=k < K, other=0.0)
+        inside = (k < K)[:, None] & (n < N)[None, :] & (a != 0)[:, None]
+        b = tl.load(w + k[:, None] * N + n[None, :], mask=inside, other=0.0)
+        total += tl.sum(a[:, None].to(tl.float32) * b.to(tl.float32), axis=0)
+    tl.store(y + n, total, mask=n < N)
