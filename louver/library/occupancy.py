@@ -25,6 +25,12 @@ SLOW = 0.15
 WARPS_OF_SM = (SM_WARPS, 20, 12)
 """Warps on an SM, best first: 128, 96 or 168 registers a thread. One warp waits for memory while another multiplies."""
 
+WARPS_WITHOUT_DOTS = (32, *WARPS_OF_SM)
+"""The same for kernels without dots. All that they do is wait for memory, and they have no rings: 64 registers a thread."""
+
+TINY = 16
+"""Bytes of spills that such a kernel may have for twice as many warps: two stores and two loads of a thread."""
+
 LEAST_SHARE = 0.5
 """Least share of a thread's natural register count. With fewer registers it would spill."""
 
@@ -57,9 +63,20 @@ class Assembled:
         return self.assembly.kernels[0].registers
 
     @property
+    def fits(self) -> bool:
+        """Whether the registers are enough."""
+        return self.assembly.clean or self._hides_spills
+
+    @property
+    def _hides_spills(self) -> bool:
+        """Whether other warps run during all spills."""
+        made = self.kernel.made
+        return isinstance(made, CompiledTiles) and not _has_dots(made) and 0 < self.spilled <= TINY
+
+    @property
     def warning(self) -> str | None:
         """The warning about spilled registers, or None."""
-        if not self.spilled:
+        if not self.spilled or self._hides_spills:
             return None
         return (
             f"with {self.warps} warps each thread moves {self.spilled} bytes of registers to memory and back: choose smaller blocks, "
@@ -124,7 +141,7 @@ def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling])
         except AssemblyError:
             # The sums of a warpgroup's product do not fit in so few registers.
             continue
-        if tried.assembly.clean:
+        if tried.fits:
             return tried
     return _deeper(found, made, machine)
 
@@ -156,10 +173,15 @@ def _in_order(found: Assembled, machine: str | None) -> Assembled:
     return min(both, key=lambda each: (not each.assembly.clean, each.spilled))
 
 
+def _has_dots(made: CompiledTiles) -> bool:
+    return any(isinstance(op, DotOp) for op in made.encoded.walk())
+
+
 def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     """CTAs that may share an SM, at least two, best first. Several warp counts may give the same number."""
     warps = made.signature.warps
-    found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.options.ctas or each) for each in WARPS_OF_SM)
+    every = WARPS_OF_SM if _has_dots(made) else WARPS_WITHOUT_DOTS
+    found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.options.ctas or each) for each in every)
     return list(itertools.takewhile(lambda count: count > 1, found))
 
 

@@ -109,3 +109,18 @@ def test_a_mask_of_elements_goes_behind_the_load(rng: np.random.Generator) -> No
     step = run(kernels.where_not_zero, (3,), {**given, "BN": 16, "BK": 128})
     assert "atom" not in step and "red." not in step, "the tile is described: no address is checked"
     np.testing.assert_allclose(y, x.astype(np.float64) @ finite, rtol=1e-5, atol=1e-4)
+
+
+def test_two_ctas_of_many_warps_share_an_sm(rng: np.random.Generator) -> None:
+    """A CTA of 16 warps waits for row numbers and then for rows; another one computes meanwhile."""
+    m, d, count, dtype = 100, 256, 40, ml_dtypes.bfloat16
+    e, w = rng.standard_normal((m, d)).astype(dtype), rng.standard_normal((count, d)).astype(dtype)
+    w, rows, out = louver.prune(w, "2:4"), rng.integers(0, count, m), np.zeros(m, np.float32)
+    given = {"e": e, "w": louver.compress(w, "2:4"), "rows": rows, "out": out, "M": m, "D": d, "BM": 128, "BD": 256}
+    kernel = louver.jit(kernels.chosen_rows, num_warps=16)
+    found = kernel.explain[1024, 16](**given)
+    assert ".minnctapersm 2" in found.ptx
+    assert "registers to memory" not in str(found)
+    kernel.emulate[1, 1](**given)
+    exact = (e.astype(np.float64) * w[rows].astype(np.float64)).sum(1)
+    np.testing.assert_allclose(out, exact, rtol=0, atol=2e-2 * np.abs(exact).max())

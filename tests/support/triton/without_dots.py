@@ -63,10 +63,19 @@ def where_not_zero(x, w, y, N, K, BN: tl.constexpr, BK: tl.constexpr):
     """y [N] = x [K] times w [K, N], sparse along K. Rows of w that meet a zero of x are not loaded."""
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     total = tl.zeros((BN,), dtype=tl.float32)
-    for step in range(0, tl.cdiv(K, BK)):
+    for step in range(tl.cdiv(K, BK)):
         k = step * BK + tl.arange(0, BK)
         a = tl.load(x + k, mask=k < K, other=0.0)
         inside = (k < K)[:, None] & (n < N)[None, :] & (a != 0)[:, None]
         b = tl.load(w + k[:, None] * N + n[None, :], mask=inside, other=0.0)
         total += tl.sum(a[:, None].to(tl.float32) * b.to(tl.float32), axis=0)
     tl.store(y + n, total, mask=n < N)
+
+
+@triton.jit
+def chosen_rows(e, w, rows, out, M, D, BM: tl.constexpr, BD: tl.constexpr):
+    """out [M] += e [M, D] times row rows[m] of w [., D], a part of D in each program."""
+    m, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BD + tl.arange(0, BD)
+    a = tl.load(e + (m % M)[:, None] * D + d[None, :])
+    b = tl.load(w + tl.load(rows + m % M)[:, None] * D + d[None, :])
+    tl.atomic_add(out + m, tl.sum((a * b).to(tl.float32), 1), mask=m < M)
