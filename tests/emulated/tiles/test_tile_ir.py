@@ -148,9 +148,18 @@ def test_a_while_loop_that_carries_a_tile(n: int) -> None:
     np.testing.assert_array_equal(out, np.arange(64) * 2**n + 2**n - 1)
 
 
-@pytest.mark.parametrize(("order", "fences"), [("acq_rel", 2), ("relaxed", 0)])
-def test_atomic_sums_hand_on_what_was_stored(order: str, fences: int) -> None:
-    """A store, then an atomic sum of one element by one thread: between both the threads meet."""
+LATER = "%later = tt.load %count : !tt.ptr<i32>\n tt.store %count, %later : !tt.ptr<i32>"
+WITHIN = f"scf.if %yes {{\n {LATER}\n }}"
+
+
+@pytest.mark.parametrize(
+    ("order", "behind", "fences"),
+    [("acq_rel", "", 1), ("acq_rel", LATER, 2), ("acq_rel", WITHIN, 2), ("relaxed", "", 0)],
+)
+def test_atomic_sums_hand_on_what_was_stored(order: str, behind: str, fences: int) -> None:
+    """A store, then an atomic sum of one element by one thread: between both the threads meet. A fence behind the sum is for what
+    follows it.
+    """
     text = f"""tt.func public @k(%out: !tt.ptr<i32>, %count: !tt.ptr<i32>) {{
       %one = arith.constant 1 : i32
       %yes = arith.constant true
@@ -159,9 +168,11 @@ def test_atomic_sums_hand_on_what_was_stored(order: str, fences: int) -> None:
       %q = tt.addptr %p, %r : tensor<256x!tt.ptr<i32>>, tensor<256xi32>
       tt.store %q, %r : tensor<256x!tt.ptr<i32>>
       %old = tt.atomic_rmw add, {order}, gpu, %count, %one, %yes : (!tt.ptr<i32>, i32, i1) -> i32
+      {behind}
       tt.return }}"""
     compiled = compile_tiles(parse_ir(text))
-    assert compiled.ptx.count("fence.acq_rel.gpu") == fences and compiled.ptx.count("barrier.sync") == 1
+    assert compiled.ptx.count("fence.acq_rel.gpu") == fences
+    assert behind or compiled.ptx.count("barrier.sync") == 1
     assert str(parse_ir(str(parse_ir(text)))) == str(parse_ir(text))
     out, count = np.full(256, -1, np.int32), np.zeros(1, np.int32)
     emulate_tiles(compiled, (1,), {"out": out, "count": count}, uninitialised=["out"])

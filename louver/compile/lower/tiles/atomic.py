@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
+from xdsl.traits import IsTerminator
 
+from louver.analysis.effects import has_no_effect
 from louver.compile.lower.tiles.exchange import from_owners
 from louver.compile.lower.tiles.memory import each_of, layout_of
 from louver.compile.lower.tiles.neighbours import accesses
@@ -80,11 +83,26 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
             _change(low, form, pointer, values, low.both(mask, owner))
             for pointer, mask, *values in zip(pointers, masks, *given, strict=True)
         ]
-    if ordered:
+    if ordered and _is_followed(op):
         low.k.emit(FenceGpu())
     if op.result.first_use is None:
         return None
     return from_owners(low, op, tuple(before), layout) if owner is not None else tuple(before)
+
+
+def _is_followed(op: Operation) -> bool:
+    """Whether an access of the same program may follow. The fence behind an atomic operation orders these alone, and it waits until
+    memory has the sum.
+    """
+    later = op.next_op
+    while later is not None:
+        if not all(has_no_effect(each) or each.has_trait(IsTerminator) for each in later.walk()):
+            return True
+        later = later.next_op
+    around = op.parent_op()
+    if around is None or isinstance(around, FuncOp):
+        return False
+    return not isinstance(around, scf.IfOp) or _is_followed(around)
 
 
 def is_ordered(op: AtomicOp) -> bool:
