@@ -28,8 +28,8 @@ WARPS_OF_SM = (SM_WARPS, 20, 12)
 WARPS_WITHOUT_DOTS = (32, *WARPS_OF_SM)
 """The same for kernels without dots. All that they do is wait for memory, and they have no rings: 64 registers a thread."""
 
-TINY = 16
-"""Bytes of spills that such a kernel may have for twice as many warps: two stores and two loads of a thread."""
+TINY = 32
+"""Bytes of spills that such a kernel may have for twice as many warps: four stores and four loads of a thread."""
 
 LEAST_SHARE = 0.5
 """Least share of a thread's natural register count. With fewer registers it would spill."""

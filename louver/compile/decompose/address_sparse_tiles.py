@@ -48,6 +48,7 @@ from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
 from louver.compile.decompose.matrix_loads import KEPT_PROPERTIES, as_matrix
 from louver.compile.decompose.memory import Axes, part_types, require_lifted, require_multiples
+from louver.compile.decompose.ordered_entries import hardware_places, in_hardware_order
 from louver.compile.decompose.replaced_offsets import whole_where_replaced
 from louver.compile.decompose.reported import report
 from louver.compile.decompose.sample import Part, Places, Samples
@@ -61,7 +62,6 @@ from louver.ir.arith import ExtUIOp, TruncIOp
 from louver.ir.computed import CODES, COLUMNS, COUNT, MULTIPLIER, NAN, ROWS, SHIFT, VALUES, VIOLATIONS
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
-from louver.ir.tile.metadata import METADATA_ROWS, QUAD, WORD_ENTRIES, word_columns
 from louver.ir.tile.multiples import APART, DIVISIBILITY, MATRIX, multiples_of
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import AnyTensor, as_tensor, element_bits, memory_bytes, tensor_of
@@ -118,8 +118,9 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
             require_rows_apart(function, names[found[op]], each.apart)
     tensors, added = _add_arguments(function, names)
     samples, pieces = Samples(function, own), dict[str, int]()
+    multiplied = any(isinstance(op, tt.DotOp) for op in function.body.walk())
     for op, root in found.items():
-        load = _Load(op, tensors[root], proven[op], samples, apart)
+        load = _Load(op, tensors[root], proven[op], samples, apart, multiplied=multiplied)
         pieces[names[root]] = min(load.bytes, pieces.get(names[root], load.bytes))
         load.replace()
     remove_dead(function)
@@ -355,10 +356,13 @@ class _Load:
     """Replaces one load by loads of values and of codes.
 
     group, entry: columns of a group, and of the groups whose codes are one access. piece: columns whose values are one access.
-    checked: columns that the load of codes checks at once.
+    checked: columns that the load of codes checks at once. multiplied: whether the kernel has dots.
     """
 
-    def __init__(self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples, apart: Apart) -> None:
+    def __init__(
+        self, op: tt.LoadOp, tensor: _Tensor, proven: _Proven, samples: Samples, apart: Apart, *, multiplied: bool
+    ) -> None:
+        self.multiplied = multiplied
         self.op, self.tensor, self.proven, self.samples = op, tensor, proven, samples
         tile = tensor_of(op.result)
         self.element, self.axes = tile.element_type, Axes(1 - proven.columns, proven.columns)
@@ -416,7 +420,22 @@ class _Load:
         return cast("SSAValue", make.wide(place))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
-        row, begin = self._entry(shape)
+        """The metadata of the tile, of this shape. Without a dot nothing needs the order of the hardware, so that codes are loaded in
+        rows.
+        """
+        if self.multiplied:
+            block, entry = self._index(shape, self.axes.rows), self._index(shape, self.axes.columns)
+            make = TileNumbers(self.samples.start)
+            return self._entries(shape, *hardware_places(make, block, entry, self.element, self.columns))
+        rows = [0, 0]
+        rows[self.axes.rows] = tensor_of(self.op.result).get_shape()[self.axes.rows]
+        rows[self.axes.columns] = self.columns // self.entry
+        row, place = self._index(rows, self.axes.rows), self._index(rows, self.axes.columns)
+        begin = TileNumbers(self.samples.start).times(place, self.entry)
+        return in_hardware_order(self._entries(rows, row, begin), self.axes, self.element, self.op)
+
+    def _entries(self, shape: Sequence[int], row: SSAValue, begin: SSAValue) -> SSAValue:
+        """Entries that begin at these rows and columns."""
         make = TileNumbers(self.samples.start)
         steps = range(0, self.entry, self.checked)
         pieces = [(make.add(begin, each) if each else begin, each) for each in steps]
@@ -437,22 +456,6 @@ class _Load:
         bits = make.times(make.narrow(make.masked(group, ENTRY_CODES - 1)), CODE_BITS)
         both = make.either(make.left(high, 16), low)
         return insert_before(self.op, TruncIOp(make.whole(make.right(both, bits), shape), TensorType(i16, shape)))
-
-    def _entry(self, shape: Sequence[int]) -> tuple[SSAValue, SSAValue]:
-        """Row and first column of each entry of metadata. Source: `louver.ir.tile.metadata`, `louver.isa.metadata`."""
-        make = TileNumbers(self.samples.start)
-        block, entry = self._index(shape, self.axes.rows), self._index(shape, self.axes.columns)
-        word, rest = make.quotient(entry, WORD_ENTRIES), make.rest(entry, WORD_ENTRIES)
-        thread, half = make.quotient(rest, 2), make.rest(rest, 2)
-        row = make.add(make.times(block, METADATA_ROWS), make.quotient(thread, QUAD))
-        if MAPS[element_bits(self.element)].selectors == 2:
-            row, share = make.add(row, make.times(half, 8)), make.rest(thread, QUAD)
-        else:
-            row = make.add(row, make.times(make.rest(thread, 2), 8))
-            share = make.add(make.times(make.rest(make.quotient(thread, 2), 2), 2), half)
-        first = make.add(make.times(word, word_columns(self.element)), make.times(share, self.entry))
-        # A tile of fewer columns than a word has entries that no product reads.
-        return row, make.rest(first, self.columns) if self.columns < word_columns(self.element) else first
 
     def _found(
         self,

@@ -121,6 +121,23 @@ def test_two_ctas_of_many_warps_share_an_sm(rng: np.random.Generator) -> None:
     found = kernel.explain[1024, 16](**given)
     assert ".minnctapersm 2" in found.ptx
     assert "registers to memory" not in str(found)
+    assert found.ptx.count("ld.global.b64") == 4, "a thread has four rows, whose numbers serve values and codes"
     kernel.emulate[1, 1](**given)
     exact = (e.astype(np.float64) * w[rows].astype(np.float64)).sum(1)
     np.testing.assert_allclose(out, exact, rtol=0, atol=2e-2 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("columns", [32, 64, 256])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, ml_dtypes.float8_e4m3fn])
+def test_codes_come_in_rows(rng: np.random.Generator, dtype: Any, columns: int) -> None:
+    """Each thread has the codes of its own elements, of all widths of elements and of parts of words of metadata."""
+    m, d, count = 48, 256, 40
+    if columns == 32 and np.dtype(dtype).itemsize == 1:
+        pytest.skip("a word of metadata has 64 columns of bytes")
+    e, w = ((9 * rng.standard_normal((rows, d))).astype(dtype) for rows in (m, count))
+    w, rows = louver.prune(w, "1:2" if dtype is np.float32 else "2:4"), rng.integers(0, count, m)
+    given = {"e": e, "w": louver.compress(w, "1:2" if dtype is np.float32 else "2:4"), "rows": rows, "M": m, "D": d}
+    out = np.zeros(m, np.float32)
+    louver.jit(kernels.chosen_rows).emulate[3, d // columns](**given, out=out, BM=16, BD=columns, WIDE=True)
+    exact = (e.astype(np.float64) * w[rows].astype(np.float64)).sum(1)
+    np.testing.assert_allclose(out, exact, rtol=0, atol=1e-5 * np.abs(exact).max())

@@ -73,9 +73,11 @@ def where_not_zero(x, w, y, N, K, BN: tl.constexpr, BK: tl.constexpr):
 
 
 @triton.jit
-def chosen_rows(e, w, rows, out, M, D, BM: tl.constexpr, BD: tl.constexpr):
+def chosen_rows(e, w, rows, out, M, D, BM: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr = False):
     """out [M] += e [M, D] times row rows[m] of w [., D], a part of D in each program."""
     m, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BD + tl.arange(0, BD)
     a = tl.load(e + (m % M)[:, None] * D + d[None, :])
     b = tl.load(w + tl.load(rows + m % M)[:, None] * D + d[None, :])
+    if WIDE:
+        a, b = a.to(tl.float32), b.to(tl.float32)
     tl.atomic_add(out + m, tl.sum((a * b).to(tl.float32), 1), mask=m < M)

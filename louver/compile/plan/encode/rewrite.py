@@ -15,8 +15,9 @@ from louver.compile.plan.encode.demand import anchored_operands, multiplied_oper
 from louver.compile.plan.encode.stores import layouts_of_accesses
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.refusal import unsupported
-from louver.ir.tile import CompressOp, ConvertLayoutOp, DecompressOp, DotOp, FuncOp, SharedAttr, StoreOp
+from louver.ir.tile import CompressOp, ConvertLayoutOp, DecompressOp, DotOp, FuncOp, LoadOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
+from louver.ir.tile.layout import Vector
 from louver.ir.tile.types import as_tensor, tensor_of
 
 _Anchored: TypeAlias = StoreOp | DotOp | Anchor
@@ -100,6 +101,8 @@ class _Rewrite:
                     self._anchor(op, new)
                 case CompressOp() | DecompressOp():
                     self._in_groups(op, new)
+                case LoadOp() if is_tile(op.result) and not self.natures.keeps(op.result):
+                    self._loaded(op, new)
                 case _ if any(map(is_tile, op.results)):
                     for encoding in dict.fromkeys(each for value in op.results for each in self.demands.made(value)):
                         self._computed(op, encoding, new)
@@ -131,6 +134,18 @@ class _Rewrite:
             self._computed(op, encoding, new)
             made[encoding] = self.known[op.result, encoding]
         self._known(op.result, made, new)
+
+    def _loaded(self, op: LoadOp, new: Block) -> None:
+        """Load a tile once for all encodings by which each thread has the same elements."""
+        shape, found = tensor_of(op.result).get_shape(), dict[tuple[Vector, ...], Encoding]()
+        for encoding in self.demands.made(op.result):
+            own = encoding.layout(shape).thread
+            if own not in found:
+                self._computed(op, encoding, new)
+                found[own] = encoding
+            elif (op.result, encoding) not in self.known:
+                there = self.known[op.result, found[own]]
+                self.known[op.result, encoding] = self._converted(there, encoding, op.result, new)
 
     def _anchor(self, op: Operation, new: Block) -> None:
         pairs = anchored_operands(op, self.natures)
