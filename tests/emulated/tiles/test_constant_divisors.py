@@ -99,3 +99,27 @@ def test_neighbours_of_one_group(rng: np.random.Generator) -> None:
     for index in range(1024):
         wanted[index + index // n * n] = x[index % 512]
     np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("by", [16, 128, 24, 1024])
+def test_numbers_of_a_range_are_divided_once(by: int) -> None:
+    """Numbers of a range are not negative. A thread's numbers that are whole groups apart have one remainder."""
+    text = f"""tt.func public @k(%out: !tt.ptr<i32>, %n: i32) {{
+      %r = tt.make_range {{start = 0 : i32, end = 4096 : i32}} : tensor<4096xi32>
+      %by = arith.constant dense<{by}> : tensor<4096xi32>
+      %w = tt.splat %n : i32 -> tensor<4096xi32>
+      %rest = arith.remsi %r, %by : tensor<4096xi32>
+      %group = arith.divsi %r, %by : tensor<4096xi32>
+      %far = arith.muli %group, %w : tensor<4096xi32>
+      %sum = arith.addi %far, %rest : tensor<4096xi32>
+      %p = tt.splat %out : !tt.ptr<i32> -> tensor<4096x!tt.ptr<i32>>
+      %q = tt.addptr %p, %r : tensor<4096x!tt.ptr<i32>>, tensor<4096xi32>
+      tt.store %q, %sum : tensor<4096x!tt.ptr<i32>>
+      tt.return }}"""
+    kernel = compile_tiles(parse_ir(text))
+    whole = by & (by - 1) == 0
+    # A quotient, and that of the remainder. A sign would take two more, and so would each number.
+    assert not whole or kernel.ptx.count("shr.") <= 2
+    out, r = np.full(4096, -1, np.int32), np.arange(4096)
+    emulate_tiles(kernel, (1,), {"out": out, "n": 3000}, uninitialised=["out"])
+    np.testing.assert_array_equal(out, r // by * 3000 + r % by)

@@ -38,7 +38,7 @@ def _shifted(low: Lowering, number: Reg, by: int, bits: int, *, unsigned: bool) 
     plain: ScalarType = "u64" if wide else "u32"
     if not shift:
         return number
-    if not unsigned and low.known.facts_of(number).multiple % by:
+    if not unsigned and low.known.facts_of(number).multiple % by and low.known.most_of(number) is None:
         # Negative numbers are rounded up.
         sign = low.emit(Binary("shr", signed), number, bits - 1)
         number = low.k.add(number, low.emit(Binary("shr", plain), sign, bits - shift))

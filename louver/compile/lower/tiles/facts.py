@@ -101,6 +101,11 @@ class Known:
         own = self._facts.get(found.base, Facts())
         return own if found.constant == 0 else own.plus(constant)
 
+    def most_of(self, register: Reg) -> int | None:
+        """The greatest value of an integer of 32 bits that is not negative; None if it may be negative, or has other bits."""
+        facts = self.facts_of(register)
+        return facts.most if register.type == "b32" and facts.period == WHOLE and facts.most < WHOLE // 2 else None
+
     def is_sum(self, register: Reg, base: Reg | None, constant: int) -> None:
         """Record that a register is a sum."""
         self._sums[register] = Sum(base, constant)

@@ -6,6 +6,7 @@ An addition still gives each element a register. The assembler removes registers
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from xdsl.dialects import arith
@@ -158,7 +159,7 @@ def _wrapped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) 
     if (both := _constants(low, operands)) is not None:
         return plus_constant(low, None, both[1], operands[0].type, made)
     found = _of_first(low, op, operands, made)
-    return None if found is None else plus_constant(low, found[0], found[1], operands[0].type, made)
+    return None if found is None else plus_constant(low, *found, operands[0].type, made)
 
 
 def _grouped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
@@ -166,7 +167,7 @@ def _grouped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) 
     if (both := _constants(low, operands)) is not None:
         return plus_constant(low, None, both[0], operands[0].type, made)
     found = _of_first(low, op, operands, made)
-    return None if found is None else found[0]
+    return None if found is None else plus_constant(low, *found, operands[0].type, made)
 
 
 def _constants(low: Lowering, operands: Sequence[Reg]) -> tuple[int, int] | None:
@@ -176,22 +177,52 @@ def _constants(low: Lowering, operands: Sequence[Reg]) -> tuple[int, int] | None
     return divmod(number.constant, by.constant) if known else None
 
 
-def _of_first(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> tuple[Reg, int] | None:
-    """The result of a division for the first of neighbours, and how far the element is behind it; None if no group is known."""
+def _of_first(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> tuple[Reg | None, int] | None:
+    """The result of a division, as a sum: that for the first of neighbours, and how far the element is behind it. None if no group
+    is known, and the number may be negative.
+    """
     number, by = (low.known.sum_of(each) for each in operands)
     group = min(_of(low, number.base).multiple, low.known.facts_of(operands[1]).multiple)
-    if group == 1 or not (isinstance(op, arith.RemUIOp | arith.DivUIOp) or counts(op.operands[0])):
-        return None
+    if not (isinstance(op, arith.RemUIOp | arith.DivUIOp) or counts(op.operands[0])):
+        group = 1
     kind, after = operands[0].type, number.constant % group
     before = number.constant - after
+    found = _of_natural(low, op, Sum(number.base, before), operands[1], made)
+    if found is None and group == 1:
+        return None
 
     def make() -> Reg:
-        given = plus_constant(low, number.base, before, kind, made), operands[1]
-        found = compute(low, op, given)
-        derived(low, op, given, found)
-        return found
+        return _derived(low, op, (plus_constant(low, number.base, before, kind, made), operands[1]))
 
-    return _once(made, ("first", number.base, before, by), make), after
+    base, constant = found or (_once(made, ("first", number.base, before, by), make), 0)
+    return base, constant + (after if isinstance(op, arith.RemSIOp | arith.RemUIOp) else 0)
+
+
+def _of_natural(low: Lowering, op: Operation, number: Sum, by: Reg, made: Made) -> tuple[Reg | None, int] | None:
+    """The same for a number that is not negative, and a constant divisor: a base and whole groups, where the base alone is divided,
+    or does not reach the next group. None for other numbers.
+    """
+    divisor, base = low.known.sum_of(by), number.base
+    most = None if base is None else low.known.most_of(base)
+    if base is None or most is None or divisor.base is not None or divisor.constant < 1 or number.constant < 0:
+        return None
+    if most + number.constant >= WHOLE // 2:
+        return None
+    divides = isinstance(op, arith.DivSIOp | arith.DivUIOp)
+    groups, after = divmod(number.constant, divisor.constant)
+    if most + after < divisor.constant:
+        return (None, groups) if divides else (base, after)
+    if after:
+        return None
+    found = _once(made, ("of", base, divisor), lambda: _derived(low, op, (base, by)))
+    return found, groups if divides else 0
+
+
+def _derived(low: Lowering, op: Operation, operands: Sequence[Reg]) -> Reg:
+    """The result of an operation that is not a sum with a constant, with its facts."""
+    found = compute(low, op, tuple(operands))
+    derived(low, op, operands, found)
+    return found
 
 
 _Rule: TypeAlias = Callable[[Lowering, Any, Sequence[Reg], Made], "Reg | None"]
@@ -214,6 +245,7 @@ def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) 
     if result.type not in ("b32", "b64"):
         return
     facts = [low.known.facts_of(each) for each in operands if each.type in ("b32", "b64")]
+    most = low.known.most_of(operands[0])
     found: Facts | None = None
     match op:
         case arith.MuliOp():
@@ -236,7 +268,13 @@ def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) 
                     multiple = low.known.facts_of(whole.base).multiple
                 if multiple % divisor == 0:
                     found = Facts(multiple // divisor)
+                if most is not None:
+                    found = replace(found or Facts(), period=WHOLE, most=most // divisor)
         case _:
             pass
+    if isinstance(op, arith.RemSIOp | arith.RemUIOp) and most is not None:
+        by = low.known.sum_of(operands[1])
+        if by.base is None and by.constant > 0:
+            found = replace(found or Facts(), period=WHOLE, most=min(most, by.constant - 1))
     if found is not None and found != Facts() and low.known.sum_of(result) == Sum(result, 0):
         low.known.has(result, found)
