@@ -141,3 +141,18 @@ def test_codes_come_in_rows(rng: np.random.Generator, dtype: Any, columns: int) 
     louver.jit(kernels.chosen_rows).emulate[3, d // columns](**given, out=out, BM=16, BD=columns, WIDE=True)
     exact = (e.astype(np.float64) * w[rows].astype(np.float64)).sum(1)
     np.testing.assert_allclose(out, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_totals_of_loops_in_a_loop(rng: np.random.Generator, last: bool) -> None:
+    """The inner loop's total is added to the outer one's. What is read of each step is summed over threads there."""
+    parts, n, k = 3, 32, 256
+    x, w = rng.standard_normal((parts, k)).astype(np.float16), rng.standard_normal((n, k)).astype(np.float16)
+    w = louver.prune(w, "2:4")
+    y = np.zeros(n, np.float32)
+    given = {"x": x, "w": louver.compress(w, "2:4"), "y": y, "P": parts, "N": n, "K": k, "BN": 32, "BK": 128}
+    step = run(kernels.of_parts, (1,), {**given, "LAST": last})
+    assert ("shfl" in step) == last
+    wide = w.astype(np.float64)
+    exact = wide @ x.astype(np.float64).sum(0) + last * (wide[:, 128:] @ x[-1, 128:].astype(np.float64))
+    np.testing.assert_allclose(y, exact, rtol=0, atol=1e-5 * np.abs(exact).max())

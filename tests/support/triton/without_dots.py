@@ -81,3 +81,18 @@ def chosen_rows(e, w, rows, out, M, D, BM: tl.constexpr, BD: tl.constexpr, WIDE:
     if WIDE:
         a, b = a.to(tl.float32), b.to(tl.float32)
     tl.atomic_add(out + m, tl.sum((a * b).to(tl.float32), 1), mask=m < M)
+
+
+@triton.jit
+def of_parts(x, w, y, P, N, K, BN: tl.constexpr, BK: tl.constexpr, LAST: tl.constexpr):
+    """y [N] = the sum over p of w [N, K] times x [p, K]; with LAST, the last step counts twice: it is read behind the loops."""
+    n, k = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total, last = tl.zeros((BN,), dtype=tl.float32), tl.zeros((BN,), dtype=tl.float32)
+    for p in range(P):
+        for step in range(0, K, BK):
+            a, b = tl.load(x + p * K + step + k), tl.load(w + n[:, None] * K + (step + k)[None, :])
+            found = tl.sum(a[None, :].to(tl.float32) * b.to(tl.float32), axis=1)
+            total += found
+            if LAST:
+                last = found
+    tl.store(y + n, total + last)
