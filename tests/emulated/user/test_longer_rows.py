@@ -12,23 +12,7 @@ import louver
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def product(x, w, y, M, N, K, stride, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """y = x @ w.T for w [N, K] with rows `stride` apart."""
-    m, n = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, K, BK):
-        columns = k + tl.arange(0, BK)
-        left = tl.load(x + m[:, None] * K + columns[None, :], mask=(m < M)[:, None] & (columns < K)[None, :], other=0.0)
-        right = tl.load(
-            w + n[None, :] * stride + columns[:, None], mask=(n < N)[None, :] & (columns < K)[:, None], other=0.0
-        )
-        total = tl.dot(left, right, total)
-    tl.store(y + m[:, None] * N + n[None, :], total, mask=(m < M)[:, None] & (n < N)[None, :])
+from support.triton.longer_rows import product
 
 
 @pytest.mark.parametrize("shape", [(40, 6, 64), (240, 64), (40, 3, 2, 64)])
