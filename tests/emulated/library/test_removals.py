@@ -199,6 +199,7 @@ def left_operand(rng: np.random.Generator, compiled: CompiledProduct, w: np.ndar
     return given.rows(compiled.schedule), given.a
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.sampled(7, every=7)
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: str, rng: np.random.Generator) -> None:
