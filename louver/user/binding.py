@@ -15,6 +15,7 @@ from louver.formats.tensor import SparseTensor
 from louver.ir.computed import CODES, COLUMNS, COUNT, LENGTH, MOST_DIVIDED, NAN, ROWS, VIOLATIONS, Divisor
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
+from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import Target
 from louver.library import launch
 from louver.library.compiled import BuiltKernel
@@ -154,9 +155,10 @@ class _Chooser(Generic[K]):
     def with_rows(self) -> _Chooser[K]:
         """The choice for sparse tensors with rows as long as the kernel's, if it describes their tiles."""
         try:
-            with suppress(MultipleError):
-                self.kernel("bulk", self.fits)
-        except (ViewError, _ProductError) as error:
+            self.kernel("bulk", self.fits)
+        except (ValueError, _ProductError) as error:
+            if isinstance(error, UnsupportedKernelError) and not self.call.zeros:
+                raise
             known = error.error if isinstance(error, _ProductError) else error
             if isinstance(known, ViewError) and known.rows is not None:
                 longer = replace(self, call=self.call.with_rows(*known.rows)).with_rows()
