@@ -15,7 +15,6 @@ from louver.formats.tensor import SparseTensor
 from louver.ir.computed import CODES, COLUMNS, COUNT, LENGTH, MOST_DIVIDED, NAN, ROWS, VIOLATIONS, Divisor
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
-from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import Target
 from louver.library import launch
 from louver.library.compiled import BuiltKernel
@@ -156,14 +155,16 @@ class _Chooser(Generic[K]):
         """The choice for sparse tensors with rows as long as the kernel's, if it describes their tiles."""
         try:
             self.kernel("bulk", self.fits)
-        except (ValueError, _ProductError) as error:
-            if isinstance(error, UnsupportedKernelError) and not self.call.zeros:
-                raise
+        except (ViewError, _ProductError) as error:
             known = error.error if isinstance(error, _ProductError) else error
             if isinstance(known, ViewError) and known.rows is not None:
                 longer = replace(self, call=self.call.with_rows(*known.rows)).with_rows()
                 described = longer.describes() or next(longer.described("bulk"), None) is not None
                 return longer if described else self
+        except ValueError as error:
+            # Zeros that are compiled in may make it another kernel. What is refused is not read again.
+            if not (self.call.zeros or isinstance(error, MultipleError)):
+                raise
         return self
 
     def describes(self, kinds: Iterable[Kind | None] = (None,)) -> bool:
