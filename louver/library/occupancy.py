@@ -64,19 +64,15 @@ class Assembled:
 
     @property
     def fits(self) -> bool:
-        """Whether the registers are enough."""
-        return self.assembly.clean or self._hides_spills
-
-    @property
-    def _hides_spills(self) -> bool:
-        """Whether other warps run during all spills."""
+        """Whether the registers are enough, or all spills are hidden: other warps run during the few of a kernel without dots."""
         made = self.kernel.made
-        return isinstance(made, CompiledTiles) and not _has_dots(made) and 0 < self.spilled <= TINY
+        hidden = isinstance(made, CompiledTiles) and not _has_dots(made) and 0 < self.spilled <= TINY
+        return self.assembly.clean or hidden
 
     @property
     def warning(self) -> str | None:
         """The warning about spilled registers, or None."""
-        if not self.spilled or self._hides_spills:
+        if not self.spilled:
             return None
         return (
             f"with {self.warps} warps each thread moves {self.spilled} bytes of registers to memory and back: choose smaller blocks, "

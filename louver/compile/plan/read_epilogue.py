@@ -157,7 +157,9 @@ class EpilogueReader:
             found = self.known[value, axes] = self._read(value, axes, user)
             if self._size(found) > MOST_PARTS:
                 raise unsupported(
-                    f"an epilogue has at most {MOST_PARTS} parts, where what is used twice counts twice", user
+                    f"an epilogue has at most {MOST_PARTS} parts, where what is used twice counts twice",
+                    user,
+                    "compute a part in a kernel of its own",
                 )
             if isinstance(value.owner, Operation):
                 self.trace.places.setdefault(found, value.owner.location)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.library.occupancy import TINY
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
@@ -120,7 +121,8 @@ def test_two_ctas_of_many_warps_share_an_sm(rng: np.random.Generator) -> None:
     kernel = louver.jit(kernels.chosen_rows, num_warps=16)
     found = kernel.explain[1024, 16](**given)
     assert ".minnctapersm 2" in found.ptx
-    assert "registers to memory" not in str(found)
+    spilled = re.search(r"moves (\d+) bytes of registers to memory", str(found))
+    assert spilled is None or int(spilled[1]) <= TINY, "few spills are hidden, and told"
     assert found.ptx.count("ld.global.b64") == 4, "a thread has four rows, whose numbers serve values and codes"
     kernel.emulate[1, 1](**given)
     exact = (e.astype(np.float64) * w[rows].astype(np.float64)).sum(1)
