@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import FixedBitwidthType
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator, MemoryEffect, NoMemoryEffect, SymbolOpInterface, is_side_effect_free
 
 from louver.analysis.integers import constant_everywhere
@@ -75,3 +75,12 @@ def is_elementwise(op: object) -> TypeGuard[Operation]:
     """Whether an operation computes each element of a tile from the elements at the same position. False for a block."""
     # By kind, because there are a hundred of them, and abstract classes: `isinstance` asks each.
     return _is_elementwise(type(op))
+
+
+def varies(value: SSAValue, block: Block) -> bool:
+    """Whether a value may differ between iterations of a loop with the body `block`."""
+    if isinstance(value.owner, Block):
+        return value.owner is block
+    if value.owner.parent_block() is not block:
+        return False
+    return not has_no_effect(value.owner) or any(varies(each, block) for each in value.owner.operands)

@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.passages import end_of
 from louver.compile.lower.tiles.atomic import is_ordered
+from louver.compile.lower.tiles.bits import keep_bits, test_bits
 from louver.compile.lower.tiles.carried import Carried
 from louver.compile.lower.tiles.facts import Facts
 from louver.compile.lower.tiles.numbers import bits_of, is_integer, signed_type
@@ -125,6 +126,8 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             low.known.has(each.registers[0], Facts(low.multiple(argument)))
     _may_follow(low, block)
     before = replace(low.accesses)
+    conditions = keep_bits(low, op)
+    outside = {each: low.values[each] for each in conditions}
     flying = [each for each in block.ops if isinstance(each, tt.DotOp) and each.in_flight is not None]
 
     def goes_on() -> Reg:
@@ -132,7 +135,9 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
 
     def take_step() -> None:
         _bind(low, block.args, [(number,), *_elements(low, carried)])
+        test_bits(low, conditions)
         low.lower_block(block)
+        low.values.update(outside)
         if flying:
             k.emit(WgmmaWait(len(flying)))
         _carry_on(low, carried, block)

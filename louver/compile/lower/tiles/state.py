@@ -162,6 +162,7 @@ class Lowering:
     promoted: totals, each with the sum that is added to it when the products end.
     known: facts about integers and addresses.
     tests: how conditions are computed.
+    bits: registers with the conditions of a tile, one a bit.
     packed: registers that contain several neighbouring elements of 8 or 16 bits.
     bytes: further places of 8-bit elements.
     rounded: bf16 elements, each with the f32 of the same value.
@@ -181,6 +182,7 @@ class Lowering:
     accesses: Accesses = field(default_factory=Accesses)
     known: Known = field(default_factory=Known)
     tests: dict[Reg, Test] = field(default_factory=dict[Reg, Test])
+    bits: dict[SSAValue, Sequence[Reg]] = field(default_factory=dict[SSAValue, Sequence[Reg]])
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
     rounded: dict[Reg, Reg] = field(default_factory=dict[Reg, Reg])

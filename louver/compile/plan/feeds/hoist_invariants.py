@@ -6,25 +6,31 @@ and is the same in each step of K. Input and output are valid tile IR with encod
 
 from __future__ import annotations
 
-from xdsl.dialects import scf
+from math import prod
+
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerType, ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect, takes_any
-from louver.ir.tile import ConvertLayoutOp, DotOp
+from louver.ir.tile import ConvertLayoutOp, DotOp, ExpandDimsOp
 from louver.ir.tile.types import as_tensor, register_encoding
 
 MOST = 8
-"""The most elements of a tile that a thread may hold during a loop."""
+"""The most elements of a tile that a thread may hold during a loop. Twice as many, if the loop carries few."""
+
+FEW = 64
+"""Registers of a thread for tiles that a loop carries, from which it holds fewer others."""
 
 
 def hoist_invariants(module: ModuleOp) -> None:
     """Hoists in place. Inner loops come first, so that a value that several loops do not change leaves all of them."""
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
         inside = set(loop.body.walk())
+        most = MOST if sum(map(_elements, loop.iter_args)) > FEW else 2 * MOST
         for op in list(loop.body.block.ops):
-            if not any(_is_inside(operand, loop, inside) for operand in op.operands) and _may_leave(op):
+            if not any(_is_inside(operand, loop, inside) for operand in op.operands) and _may_leave(op, most):
                 op.detach()
                 Rewriter.insert_op(op, InsertPoint.before(loop))
                 inside.remove(op)
@@ -34,17 +40,35 @@ def _is_inside(value: SSAValue, loop: scf.ForOp, inside: set[Operation]) -> bool
     return value.owner is loop.body.block or value.owner in inside
 
 
-def _may_leave(op: Operation) -> bool:
+def _may_leave(op: Operation, most: int) -> bool:
     """Whether an operation may run even if the loop does not, and its results need few registers."""
     stays = isinstance(op, ConvertLayoutOp | DotOp) or op.regions or not op.results or not has_no_effect(op)
-    return not stays and takes_any(op) and all(map(_is_small, op.results))
+    return not stays and takes_any(op) and all(_is_small(each, most) for each in op.results)
 
 
-def _is_small(value: SSAValue) -> bool:
-    """Whether a value needs few registers. Tiles of conditions stay, because a thread has only seven predicates."""
+def _is_small(value: SSAValue, most: int) -> bool:
+    """Whether a value needs few registers. A loop keeps conditions as bits (`lower/tiles/bits.py`). To test a bit costs as
+    much as to compare, so only what takes more leaves the loop.
+    """
     tensor = as_tensor(value.type)
-    if tensor is None:
+    if tensor is not None and tensor.element_type == IntegerType(1):
+        return prod(tensor.get_shape()) == max(tensor.get_shape()) and _is_joined(value)
+    return _elements(value) <= most
+
+
+def _elements(value: SSAValue) -> int:
+    """The elements of a tile that a thread holds. None of a scalar."""
+    tensor = as_tensor(value.type)
+    encoding = None if tensor is None else register_encoding(tensor)
+    return 0 if tensor is None or encoding is None else len(encoding.layout(tensor.get_shape()).registers)
+
+
+def _is_joined(value: SSAValue) -> bool:
+    """Whether a condition joins others, or is only joined with others."""
+    if isinstance(value.owner, arith.AndIOp | arith.OrIOp):
         return True
-    encoding = register_encoding(tensor)
-    assert encoding is not None
-    return tensor.element_type != IntegerType(1) and len(encoding.layout(tensor.get_shape()).registers) <= MOST
+    users = [use.operation for use in value.uses]
+    return all(
+        isinstance(user, arith.AndIOp | arith.OrIOp) or (isinstance(user, ExpandDimsOp) and _is_joined(user.result))
+        for user in users
+    )

@@ -23,8 +23,9 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, Integer
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.effects import has_no_effect
+from louver.analysis.effects import varies
 from louver.analysis.passages import end_of
+from louver.compile.plan.feeds.split_masks import split_mask
 from louver.compile.rewrite.insert import carrying, end_with, insert_before, with_ends
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -46,6 +47,8 @@ def split_addresses(module: ModuleOp) -> None:
         for op in list(function.body.walk()):
             if isinstance(op, tt.LoadOp | tt.StoreOp | tt.AtomicOp) and as_tensor(op.ptr.type) is not None:
                 _split(op, wide=wide)
+                if not isinstance(op, tt.AtomicCASOp):
+                    split_mask(op)
         remove_dead(function)
 
 
@@ -242,15 +245,6 @@ def _sum(op: Operation, terms: Sequence[SSAValue], scalars: Sequence[SSAValue]) 
         total = wide if total is None else insert_before(op, arith.AddiOp(total, wide))
     assert total is not None
     return total
-
-
-def varies(value: SSAValue, block: Block) -> bool:
-    """Whether a value may differ between iterations of a loop with the body `block`."""
-    if isinstance(value.owner, Block):
-        return value.owner is block
-    if value.owner.parent_block() is not block:
-        return False
-    return not has_no_effect(value.owner) or any(varies(each, block) for each in value.owner.operands)
 
 
 def _repeated(op: Operation, value: SSAValue, shape: Sequence[int]) -> SSAValue:
