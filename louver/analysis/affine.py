@@ -16,7 +16,7 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from louver.analysis.atoms import Iteration, Lane, Wrapped, always_below, lanes, moved
+from louver.analysis.atoms import Iteration, Lane, Quotient, Wrapped, always_below, holds_quotient, lanes, moved
 from louver.analysis.integers import constant_integer, least_of, position, steps_of
 from louver.analysis.own_numbers import own_number
 from louver.analysis.passages import end_of
@@ -24,7 +24,7 @@ from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.polynomial import ONE, Extreme, Part, Polynomial, Size, programs, remainders
-from louver.ir.refusal import unsupported
+from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile import GetNumProgramsOp, Index
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor
@@ -32,10 +32,14 @@ from louver.ir.tile.types import as_tensor
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Pointers to elements. base: an argument. offset: the distance of each pointer from it, in elements."""
+    """Pointers to elements. base: an argument. offset: the distance of each pointer from it, in elements.
+
+    zeros: numbers that the launch must check to be 0: how far an offset moves by each `Quotient`.
+    """
 
     base: SSAValue
     offset: Polynomial
+    zeros: tuple[Polynomial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,13 @@ class Affine:
 
     known, pointers: results of earlier reads.
     positive: arguments that reads take to be above 0, for the launch to check; None where it does not check them.
+    divides: whether tiles that are divided (`//`, `%`) are read, as `Quotient`.
     """
 
     known: dict[SSAValue, Polynomial] = field(default_factory=dict[SSAValue, Polynomial])
     pointers: dict[SSAValue, Pointer] = field(default_factory=dict[SSAValue, Pointer])
     positive: set[SSAValue] | None = None
+    divides: bool = False
 
     def integer(self, value: SSAValue) -> Polynomial:
         """An integer or a tensor of integers. Rejects tensors that are not computed from ranges and scalars."""
@@ -125,6 +131,8 @@ class Affine:
                 return moved(self.integer(op.src), renumbering(op))
             case tt.MakeRangeOp():
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
+            case arith.DivSIOp() | arith.RemSIOp() if self.divides and as_tensor(value.type) is not None:
+                return self._divided(op)
             case arith.RemSIOp() if (found := self._wrapped_below(op)) is not None:
                 return found
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
@@ -144,6 +152,18 @@ class Affine:
             always = not isinstance(op, arith.RemSIOp | arith.MinSIOp | SelectOp)
             raise unsupported(rule, op, advice, always=always)
         return Polynomial.atom(value)
+
+    def _divided(self, op: arith.DivSIOp | arith.RemSIOp) -> Polynomial:
+        """A tile divided by a number, or the remainder. To divide a quotient again is to divide by the product: x // a // b is
+        x // (a * b).
+        """
+        whole, by = self.integer(op.lhs), self.integer(op.rhs)
+        found = Quotient(whole, by)
+        inner = next(iter(whole.atoms)) if len(whole.atoms) == 1 else None
+        if isinstance(inner, Quotient) and whole == Polynomial.atom(inner):
+            found = Quotient(inner.whole, inner.by * by)
+        quotient = Polynomial.atom(found)
+        return quotient if isinstance(op, arith.DivSIOp) else whole - quotient * by
 
     def _counted(self, value: BlockArgument) -> Polynomial:
         """A block argument. Loop counters and values that grow by a fixed amount are expressed in iterations."""
@@ -333,6 +353,22 @@ class Affine:
         if found is None:
             found = self.pointers[value] = self._pointer(value)
         return found
+
+    def recombined(self, value: SSAValue) -> Pointer:
+        """The same, also of a tile that is divided, such as `k // 9 * a + k % 9 * b`. It is `b * k`, if `a - 9 * b` is 0."""
+        try:
+            return self.pointer(value)
+        except UnsupportedKernelError:
+            found = Affine(positive=self.positive, divides=True).pointer(value)
+            if not isinstance(found, Elements):
+                raise
+            offset, zeros = found.offset, list[Polynomial]()
+            for atom in [atom for atom in offset.atoms if isinstance(atom, Quotient)]:
+                zeros.append(offset.factor(atom))
+                offset = offset - zeros[-1] * Polynomial.atom(atom)
+            if holds_quotient(offset):
+                raise
+            return replace(found, offset=offset, zeros=tuple(zeros))
 
     def _pointer(self, value: SSAValue) -> Pointer:
         op = value.owner

@@ -38,6 +38,21 @@ class Wrapped(Compound):
 
 
 @dataclass(frozen=True, slots=True)
+class Quotient(Compound):
+    """Indices of a tile divided by a number, rounded towards 0. No offset of a tile may depend on it."""
+
+    whole: Polynomial
+    by: Polynomial
+
+    @property
+    def parts(self) -> tuple[Polynomial, ...]:
+        return self.whole, self.by
+
+    def made(self, *parts: Polynomial) -> Polynomial:
+        return Polynomial.atom(Quotient(*parts))
+
+
+@dataclass(frozen=True, slots=True)
 class Iteration:
     """The number of completed iterations of a loop."""
 
@@ -47,6 +62,14 @@ class Iteration:
 def lanes(value: Polynomial) -> frozenset[int]:
     """The dimensions along which a polynomial varies."""
     return frozenset(leaf.dimension for leaf in value.leaves if isinstance(leaf, Lane))
+
+
+def holds_quotient(value: Polynomial) -> bool:
+    """Whether a polynomial depends on a tile that is divided."""
+    return any(
+        isinstance(atom, Quotient) or (isinstance(atom, Compound) and any(map(holds_quotient, atom.parts)))
+        for atom in value.atoms
+    )
 
 
 def always_below(value: Polynomial, dimension: int, extent: int) -> bool:

@@ -64,7 +64,7 @@ def _strides(affine: Affine, op: Operation) -> list[SSAValue | None]:
     if not isinstance(op, tt.LoadOp | tt.StoreOp | tt.AtomicOp):
         return []
     try:
-        pointer = affine.pointer(op.ptr)
+        pointer = affine.recombined(op.ptr)
     except UnsupportedKernelError:
         return []
     if isinstance(pointer, BlockPointer):

@@ -150,6 +150,12 @@ class Polynomial:
         """The coefficient of a monomial."""
         return dict(self.terms).get(monomial, 0)
 
+    def factor(self, atom: Hashable) -> Polynomial:
+        """The factor of an atom: b + 2 for a + 2 * x + b * x."""
+        single = frozenset([(atom, 1)])
+        found = {rest: factor for one, factor in self if (rest := divide(one, single)) is not None}
+        return Polynomial.of(found)
+
     def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:
         """The polynomial with its leaves replaced; None if `leaf` gives None for any of them."""
         total = Polynomial.number(0)

@@ -19,7 +19,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, access
-from louver.analysis.affine import Affine, BlockPointer, Elements, launch_size
+from louver.analysis.affine import Affine, BlockPointer, Elements, Pointer, launch_size
 from louver.analysis.atoms import Lane, lanes
 from louver.analysis.batch import Entry
 from louver.analysis.integers import is_zero
@@ -27,7 +27,13 @@ from louver.analysis.masks import Bound, moving, read_mask, some_bounds
 from louver.analysis.moves import without_moves
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
 from louver.compile.canonical.turn_across import lengths_across
-from louver.compile.condition_attributes import require_positive, require_rows_apart, require_steps, require_whole
+from louver.compile.condition_attributes import (
+    require_equal,
+    require_positive,
+    require_rows_apart,
+    require_steps,
+    require_whole,
+)
 from louver.compile.rewrite.descriptors import Descriptors, contiguous_last
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
@@ -265,7 +271,7 @@ class Describer:
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         dense = not sparse and (not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None)
         repeats = isinstance(op, tt.LoadOp) and dense
-        pointer = self.affine.pointer(op.ptr)
+        pointer = self._recombined(op) if follow and not dense and not sparse else self.affine.pointer(op.ptr)
         if follow and isinstance(pointer, Elements):
             bounds = self._moving(pointer, shape, bounds)
         found = access(pointer, shape, bounds, op, repeats=repeats, gapless=not dense)
@@ -278,6 +284,19 @@ class Describer:
         across = not dense and found.base in self.across
         found = without_moves(found, op, self.affine, sparse=not dense and not across)
         return without_moves(found, op, self.affine, sparse=True, across=True) if across else found
+
+    def _recombined(self, op: TileAccess) -> Pointer:
+        """The pointers of an access, where the launch checks that what divides their columns does not move them."""
+        found = self.affine.recombined(op.ptr)
+        if not isinstance(found, Elements):
+            return found
+        zeros = [launch_size(each, self.function.argument_names) for each in found.zeros]
+        known = [each for each in zeros if each is not None]
+        if len(known) < len(zeros) or any(each.constant for each in known):
+            return self.affine.pointer(op.ptr)
+        for each in known:
+            require_equal(self.function, each, Polynomial.number(0))
+        return replace(found, zeros=())
 
     def _moving(self, pointer: Elements, shape: Sequence[int], bounds: Sequence[Bound]) -> Sequence[Bound]:
         """The bounds of indices, for the bounds of lanes in a loop."""

@@ -1,4 +1,7 @@
-"""Keeps conditions that a loop does not change as bits of registers. A thread has only seven predicates."""
+"""Keeps conditions that a loop does not change as bits of registers. A thread has only seven predicates.
+
+A bit is tested by one instruction, as a single comparison takes. So only conditions that join others become bits.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ def keep_bits(low: Lowering, loop: scf.ForOp) -> list[SSAValue]:
     found = [each for each in read if _is_condition(each) and id(_maker(each)) not in inside]
     for value in found:
         conditions = list(dict.fromkeys(low.values[value]))
-        if value not in low.bits and len(conditions) >= FEWEST:
+        joins = any(each in low.tests and low.tests[each].name in ("and", "or") for each in conditions)
+        if value not in low.bits and joins and len(conditions) >= FEWEST:
             low.bits[value] = [_packed(low, conditions[at : at + WORD]) for at in range(0, len(conditions), WORD)]
     return [each for each in found if each in low.bits]
 

@@ -31,7 +31,7 @@ from louver.compile.plan.encode.unit import (
     warpgroup_encoding,
 )
 from louver.compile.plan.feeds.chunks import chunk_of
-from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
+from louver.compile.plan.feeds.neighbours import is_computed, is_gathered, loaded_along
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir import tile as tt
 from louver.ir.tile.encodings import Encoding
@@ -407,7 +407,7 @@ def _pieces(value: SSAValue, warps: int, along: int) -> tt.BlockedAttr:
         return tt.BlockedAttr.turning(
             tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value.type), along
         )
-    together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value.type)
+    together = 1 if is_gathered(value) else (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value.type)
     order = sorted(range(tensor_of(value).get_num_dims()), key=lambda dimension: dimension != along)
     return tt.BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
 

@@ -18,7 +18,7 @@ from louver.ir.tile import ConvertLayoutOp, DotOp, ExpandDimsOp
 from louver.ir.tile.types import as_tensor, register_encoding
 
 MOST = 8
-"""The most elements of a tile that a thread may hold during a loop. Twice as many, if the loop carries few."""
+"""The most elements of a tile that a thread may hold during a loop. Twice as many, if the loop has dots and carries few."""
 
 FEW = 64
 """Registers of a thread for tiles that a loop carries, from which it holds fewer others."""
@@ -28,7 +28,8 @@ def hoist_invariants(module: ModuleOp) -> None:
     """Hoists in place. Inner loops come first, so that a value that several loops do not change leaves all of them."""
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
         inside = set(loop.body.walk())
-        most = MOST if sum(map(_elements, loop.iter_args)) > FEW else 2 * MOST
+        has_room = any(isinstance(op, DotOp) for op in inside) and sum(map(_elements, loop.iter_args)) <= FEW
+        most = 2 * MOST if has_room else MOST
         for op in list(loop.body.block.ops):
             if not any(_is_inside(operand, loop, inside) for operand in op.operands) and _may_leave(op, most):
                 op.detach()

@@ -27,6 +27,14 @@ def is_computed(operand: SSAValue) -> bool:
     return is_computed(owner.src) if isinstance(owner, tt.TransOp) else not isinstance(owner, tt.LoadOp | Block)
 
 
+def is_gathered(operand: SSAValue) -> bool:
+    """Whether an operand is loaded from addresses of which no neighbours are known."""
+    owner = operand.owner
+    if isinstance(owner, tt.TransOp):
+        return is_gathered(owner.src)
+    return isinstance(owner, tt.LoadOp) and loaded_along(operand) is None
+
+
 def tile_bytes(value: SSAValue) -> int:
     """Bytes of a tile, or of a scalar."""
     tensor = as_tensor(value.type)

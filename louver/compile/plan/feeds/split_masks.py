@@ -8,6 +8,9 @@ that the others may leave it (hoist-invariants).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
@@ -29,15 +32,19 @@ def split_mask(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> None:
     shape = tensor_of(mask).get_shape()
     if all(len(group) == 1 or narrow == shape for (narrow, _), group in groups.items()):
         return
-    total: SSAValue | None = None
-    for group in groups.values():
-        joined, *others = group
-        for other in others:
-            joined = insert_before(op, arith.AndIOp(joined, other))
-        if tensor_of(joined).get_shape() != shape:
-            joined = insert_before(op, tt.BroadcastOp(joined, shape))
-        total = joined if total is None else insert_before(op, arith.AndIOp(total, joined))
-    op.operands[op.operands.index(mask)] = total
+    op.operands[op.operands.index(mask)] = _joined(
+        op, [_repeated(op, _joined(op, each), shape) for each in groups.values()]
+    )
+
+
+def _joined(op: Operation, conditions: Sequence[SSAValue]) -> SSAValue:
+    """The conjunction of conditions of one shape."""
+    return reduce(lambda one, other: insert_before(op, arith.AndIOp(one, other)), conditions)
+
+
+def _repeated(op: Operation, condition: SSAValue, shape: Sequence[int]) -> SSAValue:
+    same = tensor_of(condition).get_shape() == tuple(shape)
+    return condition if same else insert_before(op, tt.BroadcastOp(condition, shape))
 
 
 def _conditions(op: Operation, mask: SSAValue) -> list[SSAValue]:

@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of
 from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left, turns_sums
-from louver.compile.plan.feeds.neighbours import is_computed, loaded_along, row_bytes, tile_bytes
+from louver.compile.plan.feeds.neighbours import is_computed, is_gathered, loaded_along, row_bytes, tile_bytes
 from louver.ir import tile as tt
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
@@ -43,8 +43,8 @@ def staged_operands(function: tt.FuncOp, *, warpgroups: bool = True) -> dict[SSA
     wide = has_known_addresses(function)
     found: dict[SSAValue, int] = {}
     room = _Room(function)
-    for value in (operand for op in dots for operand in (op.a, op.b)):
-        dimension = loaded_along(value)
+    for value, k in ((each, k) for op in dots for each, k in ((op.a, 1), (op.b, 0))):
+        dimension = k if is_gathered(value) else loaded_along(value)
         if value in found or dimension is None or not room.fits(found, value) or row_bytes(value, dimension) < CHUNK:
             continue
         if wide or memory_bytes(value.type) > 1:

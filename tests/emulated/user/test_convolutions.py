@@ -1,0 +1,86 @@
+"""Convolutions whose kernels put a place of the filter together from its channel, row and column."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import louver
+from louver.runtime.violations import AddressError
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton.convolutions import channels_first, channels_last
+
+
+def expected(x: NDArray[np.float16], w: NDArray[np.float16]) -> NDArray[np.float64]:
+    """The convolution of x[c, h, w] with w[o, c, h, w], as [places, o]."""
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], axis=(1, 2))
+    return np.einsum("cpqhw,ochw->pqo", windows, w.astype(np.float64)).reshape(-1, len(w))
+
+
+def of_strides(
+    rng: np.random.Generator, channels: int, out: int, side: int, strides: tuple[int, int, int]
+) -> tuple[Any, ...]:
+    """The arguments of a convolution with these strides of channels, rows and columns of a filter, and the sparse weight."""
+    x = rng.standard_normal((channels, 9, 11)).astype(np.float16)
+    s = louver.compress(louver.prune(rng.standard_normal((out, channels * side**2)).astype(np.float16), "2:4"), "2:4")
+    oh, ow = 10 - side, 12 - side
+    y = np.full((oh * ow, out), np.nan, np.float32)
+    return x, s, y, channels, 9, 11, out, oh, ow, side, side, 99, 11, 1, channels * side**2, *strides
+
+
+@pytest.mark.parametrize("tile", [{"BM": 64, "BN": 32, "BK": 32}, {"BM": 32, "BN": 64, "BK": 64}])
+@pytest.mark.parametrize(("channels", "out", "side"), [(8, 40, 3), (12, 24, 2)])
+def test_a_filter_is_read_by_channel_row_and_column(
+    rng: np.random.Generator, channels: int, out: int, side: int, tile: dict[str, int]
+) -> None:
+    given, kernel = of_strides(rng, channels, out, side, (side**2, side, 1)), louver.jit(channels_first)
+    x, s, y = given[:3]
+    grid = -(-len(y) // tile["BM"]), -(-out // tile["BN"])
+    assert "computed addresses" not in str(kernel.explain[grid](*given, **tile))
+    kernel.emulate[grid](*given, **tile)
+    np.testing.assert_allclose(y, expected(x, s.dense().reshape(out, channels, side, side)), rtol=1e-3, atol=2e-2)
+
+
+def test_other_strides_of_a_filter_are_no_neighbours(rng: np.random.Generator) -> None:
+    given = of_strides(rng, 8, 40, 3, (1, 24, 8))
+    with pytest.raises(AddressError, match="neighbours along the sparse axis"):
+        louver.jit(channels_first).emulate[1, 2](*given, BM=64, BN=32, BK=32)
+
+
+def test_a_tile_of_the_image_is_loaded_once(rng: np.random.Generator) -> None:
+    given = of_strides(rng, 8, 64, 3, (9, 3, 1))
+    text = louver.jit(channels_first).explain[1, 1](*given, BM=64, BN=64, BK=32, num_warps=4).ptx
+    loop = text[text.index("\nloop_") :]
+    assert len(re.findall(r"st\.shared\S*\.b16", loop)) == 64 * 32 // 128
+
+
+@pytest.mark.parametrize("tile", [{"BM": 128, "BN": 32, "BK": 64}, {"BM": 64, "BN": 64, "BK": 32}])
+def test_taps_of_a_filter_pass_the_border(rng: np.random.Generator, tile: dict[str, int]) -> None:
+    channels, h, w, out = 72, 7, 9, 40
+    x = rng.standard_normal((h, w, channels)).astype(np.float16)
+    filters = louver.prune(rng.standard_normal((out, 9 * channels)).astype(np.float16), "2:4")
+    s, y, kernel = louver.compress(filters, "2:4"), np.full((h * w, out), np.nan, np.float32), louver.jit(channels_last)
+    given = (x, s, y, channels, h, w, out, h, w, 9 * channels)
+    kernel.emulate[-(-h * w // tile["BM"]), -(-out // tile["BN"])](*given, KH=3, KW=3, **tile)
+    image = np.pad(x, ((1, 1), (1, 1), (0, 0))).transpose(2, 0, 1)
+    dense = filters.reshape(out, 3, 3, channels).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(y, expected(image, dense), rtol=1e-3, atol=3e-2)
+
+
+def test_conditions_of_rows_leave_the_loop(rng: np.random.Generator) -> None:
+    channels, h, w, out = 128, 7, 9, 32
+    x, y = rng.standard_normal((h, w, channels)).astype(np.float16), np.zeros((h * w, out), np.float32)
+    s = louver.compress(louver.prune(rng.standard_normal((out, 9 * channels)).astype(np.float16), "2:4"), "2:4")
+    given = (x, s, y, channels, h, w, out, h, w, 9 * channels)
+    text = louver.jit(channels_last).explain[1, 1](*given, KH=3, KW=3, BM=128, BN=32, BK=64).ptx
+    loop = text[text.rindex("\nloop_", 0, text.index("mma.sp")) : text.index("mma.sp")]
+    assert re.findall(r"setp\.(\w+)\.s32", loop) == ["lt"]
+    assert loop.count("setp.ne.u32") == loop.count("cp.async.cg") == 128 * 64 * 2 // (128 * 16) * 2

@@ -1,0 +1,46 @@
+"""Convolutions as products: a row is a place of the image, a column is a place of the filter."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def channels_first(x, w, y, C, H, W, OUT, OH, OW, KH, KW, sc, sh, sw, so, si, skh, skw, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    """y[p, o] = sum over c, h, w of x[c, p // OW + h, p % OW + w] · w[o, c, h, w], with all strides as arguments."""
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    out = tl.program_id(1) * BN + tl.arange(0, BN)
+    row, column = place // OW, place % OW
+    acc = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, C * KH * KW, BK):
+        k = first + tl.arange(0, BK)
+        c, rest = k // (KH * KW), k % (KH * KW)
+        h, v = rest // KW, rest % KW
+        inside = (place < OH * OW)[:, None] & (k < C * KH * KW)[None, :]
+        at = c[None, :] * sc + (row[:, None] + h[None, :]) * sh + (column[:, None] + v[None, :]) * sw
+        image = tl.load(x + at, inside, 0.0)
+        weights = w + out[None, :] * so + c[:, None] * si + h[:, None] * skh + v[:, None] * skw
+        filters = tl.load(weights, (k < C * KH * KW)[:, None] & (out < OUT)[None, :], 0.0)
+        acc += tl.dot(image, filters)
+    tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < OH * OW)[:, None] & (out < OUT)[None, :])
+
+
+@triton.jit
+def channels_last(x, w, y, C, H, W, OUT, OH, OW, so, KH: tl.constexpr, KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    """The same of x[h, w, c] with a border of zeros and w[o, h, w, c], one tap of the filter at a time."""
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    out = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for h in range(KH):
+        for v in range(KW):
+            row, column = place // OW + h - 1, place % OW + v - 1
+            inside = (place < OH * OW) & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+            for first in range(0, C, BK):
+                c = first + tl.arange(0, BK)
+                at = (row[:, None] * W + column[:, None]) * C + c[None, :]
+                image = tl.load(x + at, inside[:, None] & (c < C)[None, :], 0.0)
+                weights = w + out[None, :] * so + (h * KW + v) * C + c[:, None]
+                filters = tl.load(weights, (c < C)[:, None] & (out < OUT)[None, :], 0.0)
+                acc += tl.dot(image, filters)
+    tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < OH * OW)[:, None] & (out < OUT)[None, :])
