@@ -89,6 +89,14 @@ def end_of(block: Block) -> Operation:
     return last
 
 
+def stepping_loop(op: Operation) -> scf.ForOp | None:
+    """The loop of whose body an operation is a part, by itself or in branches; None if there is none."""
+    around = op.parent_op()
+    while isinstance(around, scf.IfOp):
+        around = around.parent_op()
+    return around if isinstance(around, scf.ForOp) else None
+
+
 def root_of(pointer: SSAValue) -> SSAValue | None:
     """The argument of a function from which a pointer, descriptor or tensor of pointers is made; None if there is none."""
     return next(_origins(pointer), None)

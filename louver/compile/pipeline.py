@@ -40,6 +40,7 @@ from louver.compile.plan.feeds.chunks import find_chunks
 from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.equal_elements import join_quotients
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
+from louver.compile.plan.feeds.load_before_branches import load_before_branches
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.overlap_dots import overlap_dots
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
@@ -245,6 +246,7 @@ DESCRIBE: tuple[Pass[KernelState], ...] = (
     on_module(join_choices),
     on_module(join_quotients),
     Pass("describe-boxes", _describe_boxes),
+    on_module(load_before_branches),
     on_module(split_addresses),
     LOAD_ONCE,
     Pass("find-chunks", _find_chunks),

@@ -16,7 +16,7 @@ from support.triton.cases import kept
 TILES = [
     each
     for each in passes_of(pipeline.TILES)
-    if each.name in ("shape-loads", "halve-pairs", "fold-sums", "join-choices", "widen-steps")
+    if each.name in ("shape-loads", "halve-pairs", "fold-sums", "join-choices", "load-before-branches", "widen-steps")
 ]
 """Passes of register tiles that rewrite kernels into such forms too."""
 

@@ -26,6 +26,7 @@ from louver.analysis.affine import loop_of
 from louver.analysis.atoms import Iteration
 from louver.analysis.effects import is_elementwise
 from louver.analysis.mapped import mapped
+from louver.analysis.passages import stepping_loop
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
 from louver.compile.signature import ArgumentParameter, BoxParameter
@@ -52,7 +53,8 @@ def describe_boxes(function: FuncOp, parameters: Sequence[ArgumentParameter]) ->
     boxes = _Boxes(function, parameters)
     metadata = metadata_loads(function)
     for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
-        for load in [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_multiplied(op.result)]:
+        parts = [op for op in loop.body.walk() if stepping_loop(op) is loop]
+        for load in [op for op in parts if isinstance(op, LoadOp) and is_multiplied(op.result)]:
             try:
                 boxes.describe(load, metadata=load in metadata)
             except UnsupportedKernelError:
@@ -75,14 +77,14 @@ def used_boxes(function: FuncOp, boxes: Sequence[BoxParameter]) -> tuple[BoxPara
     return tuple(each for index, each in enumerate(boxes, first) if index not in idle)
 
 
-def _is_multiplied(value: SSAValue) -> bool:
+def is_multiplied(value: SSAValue) -> bool:
     """Whether a tile, or a tile computed from it by elementwise operations, is an operand of a dot."""
     users = [use.operation for use in value.uses]
     return any(
         isinstance(user, DotOp)
         or (
             (isinstance(user, TransOp | DecompressOp | CompressOp) or is_elementwise(user))
-            and any(map(_is_multiplied, user.results))
+            and any(map(is_multiplied, user.results))
         )
         for user in users
     )

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
@@ -57,15 +57,16 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
         staged, apart = staged_operands(function), apart_of(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             block = loop.body.block
-            dots = [op for op in block.ops if isinstance(op, DotOp)]
+            dots = [op for op in block.walk() if isinstance(op, DotOp)]
             reduces = not dots and any(isinstance(op, ReduceOp) for op in block.ops)
             multiplies = any(value in staged for dot in dots for value in (dot.a, dot.b))
             if not (reduces or multiplies) or not only_loads(loop, stores=True):
                 continue
             tiles = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
             needed = Sources(loop, [each for tile in tiles for each in addresses(tile)], repeated=False).loads
-            ahead = only_loads(loop) or not any(dot.c in block.args for dot in dots)
-            multiplied = _multiplied(dots) if multiplies else set(block.ops)
+            runs_on = any(dot.c in block.args for dot in dots if dot.parent is block)
+            ahead = only_loads(loop) or not runs_on
+            multiplied = _multiplied(dots, loop) if multiplies else set(block.ops)
             loads = [
                 op
                 for op in block.ops
@@ -84,24 +85,24 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
         remove_dead(function)
 
 
-def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:
-    """The loads from which operands are computed."""
+def _multiplied(dots: Sequence[DotOp], loop: scf.ForOp) -> set[Operation]:
+    """The loads of a loop from which operands are computed."""
     found: set[Operation] = set()
     for dot in dots:
         for operand in (dot.a, dot.b, *([] if dot.metadata is None else [dot.metadata]), *dot.scales):
-            found |= _loads_of(operand, dot.parent_block()) or set()
+            found |= _loads_of(operand, loop) or set()
     return found
 
 
-def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
-    """The loads of a block from which a tile is computed; None if the tile depends on a dot or a reduction there."""
+def _loads_of(operand: SSAValue, loop: scf.ForOp) -> set[Operation] | None:
+    """The loads of a loop from which a tile is computed; None if the tile depends on a dot or a reduction there."""
     found: set[Operation] = set()
     seen: set[SSAValue] = set()
     pending = [operand]
     while pending:
         value = pending.pop()
         owner = value.owner
-        if value in seen or not isinstance(owner, Operation) or owner.parent_block() is not block:
+        if value in seen or not isinstance(owner, Operation) or not loop.is_ancestor(owner):
             continue
         seen.add(value)
         if isinstance(owner, LoadOp):
@@ -121,7 +122,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> scf.ForOp:
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # Before the dot, the tiles of this step are stored to shared memory, so their registers are free.
-    at = next((op for op in block.ops if isinstance(op, DotOp)), loads[0])
+    at = next((op for op in block.ops if any(isinstance(each, DotOp) for each in op.walk())), loads[0])
 
     runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))

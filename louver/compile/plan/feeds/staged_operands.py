@@ -14,7 +14,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import position
-from louver.analysis.passages import end_of
+from louver.analysis.passages import end_of, stepping_loop
 from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left, turns_sums
 from louver.compile.plan.feeds.neighbours import is_computed, is_gathered, loaded_along, row_bytes, tile_bytes
 from louver.ir import tile as tt
@@ -37,7 +37,7 @@ def staged_operands(function: tt.FuncOp, *, warpgroups: bool = True) -> dict[SSA
     warpgroups: whether the target has warpgroup products.
     """
     dots = [op for op in function.body.walk() if isinstance(op, tt.DotOp)]
-    if len(dots) == 1 and not isinstance(dots[0].parent_op(), scf.ForOp):
+    if len(dots) == 1 and not stepping_loop(dots[0]):
         # The dot runs once, so shared memory gains nothing.
         return {}
     wide = has_known_addresses(function)
