@@ -26,6 +26,7 @@ from louver.compile.lower.tiles.decompress import lower_compress, lower_decompre
 from louver.compile.lower.tiles.dot import lower_dot
 from louver.compile.lower.tiles.exchange import lower_conversion, lower_gather
 from louver.compile.lower.tiles.facts import Facts
+from louver.compile.lower.tiles.join_equal import join_equal
 from louver.compile.lower.tiles.memory import lower_load, lower_store
 from louver.compile.lower.tiles.numbers import bits_of, compute, extended, from_f32, is_integer
 from louver.compile.lower.tiles.order import order_by_demand
@@ -145,6 +146,7 @@ def _run(low: Lowering, function: tt.FuncOp, parameters: Sequence[ArgumentParame
         _operation(low, op)
     kernel = low.k.finish()
     kernel.body.nodes[0:0] = low.prologue.nodes
+    join_equal(kernel.body, low.k.reg)
     order_by_demand(kernel.body)
     kernel.dynamic_shared = low.rooms.bytes
     return kernel
