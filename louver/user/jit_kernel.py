@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.formats.dynamo import opaque
 from louver.formats.pattern import NoKernelWarning, has_kernels
+from louver.ir.product import ProductNest
 from louver.isa.targets import TARGETS
 from louver.runtime.adapters import make_wait
 from louver.runtime.callers import callers_level
@@ -29,7 +30,7 @@ from louver.user.source import KernelSource, ReadOnce
 
 if TYPE_CHECKING:
     from louver.compile.compiled import CompiledKernel
-    from louver.compile.needs import Fits
+    from louver.compile.needs import Fits, Needs
     from louver.compile.plan.schedule import Schedule
     from louver.emulator import Report
 
@@ -53,6 +54,8 @@ class JitKernel:
         self._parameters = source.parameters
         self._recent = LaunchedCalls()
         self._compiled: dict[str, CompiledKernel] = {}
+        # What the kernels need that a call did not fit, before they were lowered. They are not read again to find it.
+        self._unfit: dict[str, Needs] = {}
         self._judged: set[tuple[Kind, Hints]] = set()
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
@@ -191,10 +194,23 @@ class JitKernel:
         return Explanation("register tiles", refusal, None, made.ptx, warning, dots, reasons=reasons)
 
     def _compile(self, wanted: Wanted) -> CompiledKernel:
-        found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)
-        if found is None:
-            found = compile_wanted(wanted)
-            self._compiled[wanted.product_key if found.refusal is None else wanted.key] = found
+        product, tiles = wanted.product_key, wanted.key
+        found = self._compiled.get(product) or self._compiled.get(tiles)
+        if found is not None:
+            return found
+        known = self._unfit.get(product) or self._unfit.get(tiles)
+        if known is not None:
+            wanted.fits(known)
+
+        def fits(needs: Needs) -> None:
+            try:
+                wanted.fits(needs)
+            except Exception:
+                self._unfit[product if isinstance(needs.checked, ProductNest) else tiles] = needs
+                raise
+
+        found = compile_wanted(replace(wanted, fits=fits))
+        self._compiled[product if found.refusal is None else tiles] = found
         return found
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Hints]:

@@ -255,9 +255,11 @@ def test_parts_of_a_row_are_read_in_whole_pieces(monkeypatch: pytest.MonkeyPatch
     from support.triton.public.parts import FORMS
 
     made: list[tuple[str, ...]] = []
+    asked: list[str] = []
     real = user_kernel.compile_wanted
 
     def compile_wanted(wanted: Any) -> Any:
+        asked.append(wanted.key)
         found = real(wanted)
         made.append(getattr(found.made, "addressed", ()))
         return found
@@ -270,6 +272,7 @@ def test_parts_of_a_row_are_read_in_whole_pieces(monkeypatch: pytest.MonkeyPatch
     for name, expected in call.expected().items():
         np.testing.assert_allclose(outs[name], expected, rtol=2e-2, atol=2e-2)
     assert made[-1] == ("w is read at computed addresses, in pieces of 16 bytes of values",)
+    assert len(asked) == len(set(asked)), "a kernel that the call does not fit is not read again"
 
 
 @pytest.mark.parametrize("depth", [128, 144])
