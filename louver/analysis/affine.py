@@ -101,7 +101,13 @@ class Affine:
         """An integer or a tensor of integers. Rejects tensors that are not computed from ranges and scalars."""
         found = self.known.get(value)
         if found is None:
-            found = self.known[value] = self._integer(value)
+            found = self._integer(value)
+            if found.is_long:
+                if as_tensor(value.type) is not None and isinstance(value.owner, Operation):
+                    rule, advice = _OFFSETS
+                    raise unsupported(rule, value.owner, advice)
+                found = Polynomial.atom(value)
+            self.known[value] = found
         return found
 
     def index(self, index: tt.Index) -> Polynomial:
@@ -515,11 +521,15 @@ def _inside(value: SSAValue, loop: scf.ForOp) -> bool:
 def launch_size(value: Polynomial | Index, names: Mapping[SSAValue, str]) -> Size | None:
     """The number as a size that a launch can compute, or None. names: of the arguments that a launch knows."""
     affine = Affine()
+    known: dict[Hashable, Size | None] = {}
 
     def leaf(atom: Hashable) -> Size | None:
-        if not isinstance(atom, SSAValue):
-            return None
-        value = cast(SSAValue, atom)
+        if atom not in known:
+            found = read(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
+            known[atom] = None if found is None or found.is_long else found
+        return known[atom]
+
+    def read(value: SSAValue) -> Size | None:
         if value in names:
             return Polynomial.atom(names[value])
         match value.owner:

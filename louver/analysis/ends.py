@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.ir import SSAValue
@@ -25,6 +25,13 @@ _OTHER: Mapping[End, End] = {"least": "greatest", "greatest": "least"}
 _KIND: Mapping[End, Literal["min", "max"]] = {"least": "min", "greatest": "max"}
 
 
+class _Found(NamedTuple):
+    """An end that was found, and what it needs of a launch."""
+
+    size: Size | None
+    needs: tuple[Size, ...]
+
+
 @dataclass(slots=True)
 class Ends:
     """Finds ends of integers. They hold for a launch if all sizes of `needs` are at least 0.
@@ -39,9 +46,28 @@ class Ends:
     facts: Sequence[Polynomial] = ()
     needs: list[Size] = field(default_factory=list[Size])
     loose: bool = False
+    _found: dict[tuple[Polynomial, End], _Found] = field(
+        default_factory=dict[tuple[Polynomial, End], "_Found"], init=False
+    )
 
     def of(self, value: Polynomial, end: End) -> Size | None:
         """An end of a value, or a number beyond it. None if a launch cannot compute it."""
+        found = self._found.get((value, end))
+        if found is None:
+            found = self._found[value, end] = self._read(value, end)
+        self.needs += (each for each in found.needs if each not in self.needs)
+        return found.size
+
+    def _read(self, value: Polynomial, end: End) -> _Found:
+        """An end with all that it needs, whatever is needed already."""
+        outer, self.needs = self.needs, []
+        try:
+            size = self._of(value, end)
+            return _Found(None, ()) if size is None or size.is_long else _Found(size, tuple(self.needs))
+        finally:
+            self.needs = outer
+
+    def _of(self, value: Polynomial, end: End) -> Size | None:
         known = launch_size(value, self.names)
         if known is not None:
             return known
@@ -91,8 +117,8 @@ class Ends:
         """Record that a size must be at least this number. Returns False for a size that cannot be."""
         if value is None or (value.constant is not None and value.constant < least):
             return False
-        if value.constant is None:
-            self.needs.append(value - least)
+        if value.constant is None and (needed := value - least) not in self.needs:
+            self.needs.append(needed)
         return True
 
     def _term(self, monomial: Monomial, factor: int, end: End) -> Size | None:

@@ -24,6 +24,11 @@ Numbers: TypeAlias = Mapping[str, int | float]
 
 ONE: Monomial = frozenset()
 
+MOST_ATOMS = 256
+"""Most atoms of a number that a kernel computes from others. What quotients are made of is counted each time that they are used, and
+what uses its operand twice would double with each step. A longer number is an atom of its own.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
@@ -139,6 +144,17 @@ class Polynomial:
         for atom in self.atoms:
             found |= frozenset().union(*(part.leaves for part in atom.parts)) if isinstance(atom, Compound) else {atom}
         return frozenset(found)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has more than `MOST_ATOMS`."""
+        return self._length() > MOST_ATOMS
+
+    def _length(self) -> int:
+        """Its atoms, and those of their parts."""
+        atoms = [atom for monomial, _ in self.terms for atom, _ in monomial]
+        parts = (part for atom in atoms if isinstance(atom, Compound) for part in atom.parts)
+        return len(atoms) + sum(part._length() for part in parts)
 
     @property
     def name(self) -> str | None:
