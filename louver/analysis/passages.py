@@ -10,6 +10,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from louver.ir.comparisons import SelectOp
+from louver.ir.tile import FuncOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,28 @@ def stepping_loop(op: Operation) -> scf.ForOp | None:
     while isinstance(around, scf.IfOp):
         around = around.parent_op()
     return around if isinstance(around, scf.ForOp) else None
+
+
+def is_before(value: SSAValue, loop: scf.ForOp) -> bool:
+    """Whether a value is computed before a loop."""
+    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+    return owner is not None and not loop.is_ancestor(owner)
+
+
+def outermost(op: Operation) -> Operation:
+    """The ancestor of an operation in the block of the function."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, FuncOp):
+        op, parent = parent, parent.parent_op()
+    return op
+
+
+def runs_again(op: Operation) -> bool:
+    """Whether an operation is in a loop."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
+        parent = parent.parent_op()
+    return parent is not None
 
 
 def root_of(pointer: SSAValue) -> SSAValue | None:

@@ -13,7 +13,7 @@ import louver
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.skipped_steps import as_it_writes, attention, by_mask, by_number
+from support.triton.skipped_steps import as_it_writes, attention, by_mask, by_mask_in_turn, by_number
 
 
 def blocked(taken: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -39,9 +39,28 @@ def test_steps_that_memory_chooses(
     kernel = louver.jit(by_mask)
     ptx = kernel.explain[2, 2](*given).ptx
     assert ptx.count("cp.async.bulk.tensor.2d") > 2, "more than one step of both operands is on its way"
-    kernel.emulate[2, 2](*given)
+    report = kernel.emulate[2, 2](*given)
+    assert report.bulk_loads == 2 * 2 * taken.sum(), "boxes of two operands, for two columns of programs"
     expected = np.where(used, x, 0).astype(np.float64) @ w.astype(np.float64)
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [64, 16], ids=["wgmma", "mma"])
+def test_several_tiles_by_each_program(rng: np.random.Generator, rows: int) -> None:
+    """The slots of one tile are filled again for the next one."""
+    depth, tiles, steps = 32, 5, 13
+    taken = rng.choice(3, (tiles, steps), p=(0.5, 0.4, 0.1)).astype(np.int32)
+    taken[1] = 0
+    x = rng.standard_normal((tiles * rows, steps * depth)).astype(np.float16)
+    w = louver.prune(rng.standard_normal((steps * depth, 64)).astype(np.float16), "2:4", axis=0)
+    last = np.array([max(np.flatnonzero(row == 2), default=-1) for row in taken])
+    used = blocked((taken == 1) & (np.arange(steps) > last[:, None]), rows, depth)
+    x[~blocked(taken, rows, depth)] = np.nan
+    y = np.full((tiles * rows, 64), np.nan, np.float32)
+    given = x, louver.compress(w, "2:4", axis=0), y, taken, 64, steps * depth, steps, tiles, rows, 64, depth
+    report = louver.jit(by_mask_in_turn).emulate[2,](*given)
+    assert report.bulk_loads == 2 * np.count_nonzero(taken)
+    np.testing.assert_allclose(y, np.where(used, x, 0) @ w.astype(np.float64), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("copies", ["bulk", "threads"])

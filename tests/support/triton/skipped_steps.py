@@ -29,6 +29,24 @@ def by_mask(x, w, y, taken, M, N, K, steps, BM: tl.constexpr, BN: tl.constexpr, 
 
 
 @triton.jit
+def by_mask_in_turn(x, w, y, taken, N, K, steps, tiles, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """As `by_mask`, of several rows of blocks by each program. Sums begin anew behind steps that say 2."""
+    n, k = tl.arange(0, BN), tl.arange(0, BK)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        m = tile * BM + tl.arange(0, BM)
+        total = tl.zeros((BM, BN), tl.float32)
+        for step in range(steps):
+            kind = tl.load(taken + tile * steps + step)
+            if kind != 0:
+                a = tl.load(x + m[:, None] * K + (step * BK + k)[None, :])
+                b = tl.load(w + (step * BK + k)[:, None] * N + n[None, :])
+                total = tl.dot(a, b, total)
+                if kind == 2:
+                    total *= 0
+        tl.store(y + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
 def by_number(x, w, y, lengths, M, N, K, steps, scale, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """x times w [N, K], of each row of blocks every second step up to a length; no mask holds what is behind it.
 

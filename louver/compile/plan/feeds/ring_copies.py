@@ -14,6 +14,15 @@ between the wait and the copy. By then all products that read the free slot have
 Products of a step may run on until those of the next step have begun (`products_in_flight.py`). Such a ring keeps one
 slot more: its copies begin s - 2 steps ahead.
 
+If only steps that take a branch read the tiles, only they are copied, wait and have slots (`taken_steps.py`):
+
+    for i, read, fill, marks:
+        if the mark of step i is set:
+            wait for the copies of the step in slot `read`; … products of slot `read` …; read = read + 1
+        if step i + s - 1 takes the branch:
+            copy it into slot `fill`; fill = fill + 1
+        marks = marks * 2 + (1 if it takes the branch)
+
 If a loop stores to arrays, only loads from arrays that do not overlap them are copied.
 
 A tile that the user's loop loads one step ahead and carries is copied too. Its first copy begins before the loop.
@@ -30,13 +39,13 @@ from typing import cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp, TensorType, UnitAttr
-from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
-from louver.analysis.passages import end_of
-from louver.compile.plan.encode.unit import by_warpgroups
+from louver.analysis.passages import end_of, is_before, outermost, runs_again
+from louver.compile.plan.feeds.behind_products import first_product, load_behind, take_behind
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import (
     addresses,
@@ -51,6 +60,7 @@ from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
 from louver.compile.plan.feeds.products_in_flight import products_in_flight
 from louver.compile.plan.feeds.steps_ahead import Sources, guarded_mask, made_again, move_up, next_step, only_loads
+from louver.compile.plan.feeds.taken_steps import TakenSteps
 from louver.compile.plan.register_tiles import MOST_SLOTS
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -145,9 +155,11 @@ def ring_copies(
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
             if tiles:
-                around = loop_around(loop, [each.load for each in tiles], apart)
-                late.append(_Wish(loop, tiles, loop))
-                early.append(_Wish(loop, tiles, around or loop))
+                own = all(each.first is None for each in tiles)
+                taken = TakenSteps.of(loop, [each.put.result for each in tiles], apart) if own else None
+                around = None if taken else loop_around(loop, [each.load for each in tiles], apart)
+                late.append(_Wish(loop, tiles, taken, loop))
+                early.append(_Wish(loop, tiles, taken, around or loop))
         # A ring with copies for the next iteration of the outer loop takes shared memory during the whole outer loop.
         counts = zip(early, late, shares.slots(early), shares.slots(late), strict=True)
         wishes = [first if count >= min(ENOUGH_SLOTS, other) else then for first, then, count, other in counts]
@@ -159,7 +171,7 @@ def ring_copies(
                 dots = products_in_flight(wish.loop, copied) if in_flight and count >= LEAST_IN_FLIGHT else []
                 for dot in dots:
                     dot.properties["inFlight"] = UnitAttr()
-                _Ring(wish.loop, wish.tiles, count, 2 if dots else 1, around).make()
+                _Ring(wish.loop, wish.tiles, wish.taken, count, 2 if dots else 1, around).make()
         remove_dead(function)
 
 
@@ -169,6 +181,7 @@ class _Wish:
 
     loop: scf.ForOp
     tiles: Sequence[_Tile]
+    taken: TakenSteps | None
     home: scf.ForOp
 
     @property
@@ -281,12 +294,14 @@ class _Ring:
 
     kept: slots that products may read while the copies of a step begin: those of this step, and of the step before if
     its products run on.
+    taken: the steps that read the tiles; None if all do. Only these are copied, waited for, and have slots.
     around: the outer loop, if the first copies of its next iteration begin right after this loop; None if they begin
     before it.
     """
 
     loop: scf.ForOp
     tiles: Sequence[_Tile]
+    taken: TakenSteps | None
     slots: int
     kept: int
     around: scf.ForOp | None
@@ -311,52 +326,40 @@ class _Ring:
         home = self.around or loop
         for load in (each.load for each in self.tiles):
             if load.box is not None:
-                first = load.place[-2] if _is_known(load.place[-2], home) else integer(home, 0)
+                first = load.place[-2] if is_before(load.place[-2], home) else integer(home, 0)
                 fitted = insert(home, tt.FitBoxOp(load.box, first), load).results[0]
                 load.operands[position(load.box, load.operands)] = fitted
         block, end = loop.body.block, end_of(loop.body.block)
-        sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
+        needed = [value for each in self.tiles for value in addresses(each.load)]
+        needed += [] if self.taken is None else [self.taken.condition]
+        sources = Sources(loop, needed, repeated=True)
         number = block.args[0]
         memory = [insert(home, tt.LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
         if self.boxes:
             boxes = [(each.load.box, slots) for each, slots in zip(self.tiles, memory, strict=True) if each.load.box]
             insert(home, tt.ClearSlotsOp([box for box, _ in boxes], [slots for _, slots in boxes]), self.like)
-        barriers = insert(_outermost(loop), tt.InitBarriersOp(slots), self.like).results[0] if self.boxes else None
+        barriers = insert(outermost(loop), tt.InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
-        known, goes_on, begun = self._first_steps(sources, memory, barriers)
+        known, goes_on, further, begun = self._first_steps(sources, memory, barriers)
         # The copy of a later step needs the loop's values of that step, so the loop carries them in addition.
-        loads = [each.load for each in self.tiles]
         shadows = [number, *sources.carried]
         given = [*(known[each] for each in shadows), goes_on]
         # The slot to read, those that are read until the copy begins, and the one to fill.
-        given += [integer(loop, -each % slots) for each in range(self.kept + 1)]
+        given += [*(integer(loop, -each % slots) for each in range(self.kept)), *further]
         given += [] if barriers is None else [integer(loop, 0)]
         ahead = [block.insert_arg(each.type, len(block.args)) for each in given]
         following = dict[SSAValue, SSAValue](zip(shadows, ahead, strict=False))
         goes_on, *rest = ahead[len(shadows) :]
-        held, phase = rest[: self.kept + 1], rest[self.kept + 1 :]
+        held, phase = rest[: self.kept + 1], rest[len(rest) - (barriers is not None) :]
+        marks = rest[len(held) : len(rest) - len(phase)]
         fixed = set(sources.made) - sources.varying
         move_up(block, fixed)
         first = next(op for op in block.ops if op not in fixed)
-        current = self._slot(first, memory, barriers, held[0])
-        if self.gathers:
-            insert(first, tt.AsyncWaitOp(slots - self.kept - 1), self.like)
-        if current.barrier is not None:
-            insert(first, tt.WaitBarrierOp(current.barrier, phase[0]), self.like)
-        turns = self._turned(first, held, phase)
-        dot = _first_product(block)
-        # There must be no branch between products and the wait for them.
-        made = [op for op in sources.made if op in sources.varying]
-        here = made_again(first if dot is None else dot, made, following, goes_on)
-        if dot is not None:
-            first = dot.next_op or end
-            if only_loads(loop):
-                _load_behind(block, first)
-            _take_behind(dot)
-        into = self._slot(first, memory, barriers, held[-1])
-        self._begin(first, into, loads, here, goes_on, inside=True, free=dot is not None)
-        goes_on = next_step(first, loop, sources, following, here, goes_on)
-        for each, tile in zip(self.tiles, current.tiles, strict=True):
+        step = _Step(sources, memory, barriers, following, goes_on, held, marks, phase)
+        read, turns, goes_on = (
+            self._every_step(first, step) if self.taken is None else self._some_steps(first, self.taken, step)
+        )
+        for each, tile in zip(self.tiles, read.tiles, strict=True):
             tile.name_hint = each.load.result.name_hint
             if each.first is not None:
                 index = position(each.load.result, end.operands)
@@ -366,19 +369,104 @@ class _Ring:
         new = carrying(loop, [*loop.iter_args, *given], ends)
         if self.gathers:
             insert(loop, tt.AsyncWaitOp(0), self.like)
-        if barriers is not None and _runs_again(loop):
-            read, odd = new.results[-len(rest)], new.results[-1]
-            insert(loop, tt.EvenBarriersOp(barriers, read, odd, slots), loop)
+        if barriers is not None and runs_again(loop):
+            insert(loop, tt.EvenBarriersOp(barriers, new.results[-len(rest)], new.results[-1], slots), loop)
         if self.around is not None:
             begin_next(self.around, loop, begun)
         Rewriter.replace_op(loop, [], new.results[: len(loop.results)])
 
+    def _every_step(self, first: Operation, step: _Step) -> tuple[_Slot, list[SSAValue], SSAValue]:
+        """Wait for the copies of a step, and begin those of a later one.
+
+        first: the first operation of the body that changes.
+
+        Returns the slot to read, the slots and the phase of the next step, and whether the loop has a step after the later one.
+        """
+        block, end = self.loop.body.block, end_of(self.loop.body.block)
+        loads = [each.load for each in self.tiles]
+        current = self._wait(first, step)
+        turns = self._turned(first, step.held, step.phase)
+        dot = first_product(block)
+        # There must be no branch between products and the wait for them.
+        here = made_again(first if dot is None else dot, step.changing, step.following, step.goes_on)
+        if dot is not None:
+            first = dot.next_op or end
+            if only_loads(self.loop):
+                load_behind(block, first)
+            take_behind(dot)
+        into = self._slot(first, step.memory, step.barriers, step.held[-1])
+        self._begin(first, into, loads, here, step.goes_on, inside=True, free=dot is not None)
+        self._commit(first)
+        return current, turns, next_step(first, self.loop, step.sources, step.following, here, step.goes_on)
+
+    def _some_steps(self, first: Operation, taken: TakenSteps, step: _Step) -> tuple[_Slot, list[SSAValue], SSAValue]:
+        """As `_every_step`, where only some steps read the tiles.
+
+        The slot to fill is free: threads have synchronized in the last step that was taken. If that is not this step, fewer slots than
+        all but one are filled.
+        """
+        (read, fill), (marks,), phase, like = step.held, step.marks, step.phase, self.like
+        now = taken.decide(first, marks, self.slots - self.kept)
+        current = self._wait(taken.enter(), step)
+        next_read, _, *next_phase = self._turned(first, step.held, phase)
+        pairs = zip((next_read, *next_phase), (read, *phase), strict=True)
+        next_read, *next_phase = (insert(first, SelectOp(now, new, old), like).results[0] for new, old in pairs)
+        # What decides about later steps is loaded before the wait of this one.
+        here, goes = taken.decided(first, self.loop, step.changing, step.following, step.goes_on)
+        goes_on = next_step(first, self.loop, step.sources, step.following, here, step.goes_on)
+        behind = taken.branch.next_op
+        assert behind is not None
+        self._copy_if(behind, taken, step, goes, step.changing, here, inside=True)
+        next_fill = insert(first, SelectOp(goes, self._turned(first, [fill], [])[0], fill), like).results[0]
+        return current, [next_read, next_fill, taken.marked(first, marks, goes), *next_phase], goes_on
+
+    def _copy_if(
+        self,
+        before: Operation,
+        taken: TakenSteps,
+        step: _Step,
+        goes: SSAValue,
+        made: Sequence[Operation],
+        known: Mapping[SSAValue, SSAValue],
+        *,
+        inside: bool = False,
+    ) -> None:
+        """Begin the copies of a step in a branch with the condition `goes`: whether the step exists and is taken.
+
+        made: the operations that compute what the copies need, as far as `known` has it not.
+        """
+        region = Block([scf.YieldOp()])
+        insert(before, scf.IfOp(goes, [], Region(region)), self.like)
+        end = end_of(region)
+        # The condition is known here, so the assembler drops what depends on it.
+        yes = integer(end, 1, goes.type)
+        known = {**known, taken.condition: yes if taken.holds else integer(end, 0, goes.type)}
+        known = made_again(end, [op for op in made if op.results[0] not in known], known, yes)
+        into = self._slot(end, step.memory, step.barriers, step.held[-1])
+        self._begin(end, into, [each.load for each in self.tiles], known, yes, inside=inside, free=inside)
+        self._commit(before)
+
+    def _wait(self, before: Operation, step: _Step) -> _Slot:
+        """Wait for the copies to the slot that this step reads."""
+        slot = self._slot(before, step.memory, step.barriers, step.held[0])
+        if self.gathers:
+            insert(before, tt.AsyncWaitOp(self.slots - self.kept - 1), self.like)
+        if slot.barrier is not None:
+            insert(before, tt.WaitBarrierOp(slot.barrier, step.phase[0]), self.like)
+        return slot
+
+    def _commit(self, before: Operation) -> None:
+        """Commit the copies of threads. Steps without any have a group too, so that steps can be waited for by their number."""
+        if self.gathers:
+            insert(before, tt.AsyncCommitOp(), self.like)
+
     def _first_steps(
         self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None
-    ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[tt.BoxCopiesOp]]:
+    ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[SSAValue], list[tt.BoxCopiesOp]]:
         """Copy the first `slots - kept` steps before the loop, or fewer if the loop has fewer.
 
-        Returns the values of the body in the next step, whether that step exists, and the copies of boxes.
+        Returns the values of the body in the next step, whether that step exists, the slot to fill in the loop's first step with the
+        marks, and the copies of boxes.
         """
         loop, block = self.loop, self.loop.body.block
         begun: list[tt.BoxCopiesOp] = []
@@ -386,15 +474,27 @@ class _Ring:
         goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
         loads = [each.load for each in self.tiles]
         firsts = [each.first for each in self.tiles if each.first is not None]
+        filled = integer(loop, -self.kept % self.slots if self.taken is None else 0)
+        marks = [] if self.taken is None else [integer(loop, 0)]
         for slot in range(self.slots - self.kept):
+            if self.taken is not None:
+                here, goes = self.taken.decided(loop, self.loop, sources.made, known, goes_on)
+                step = _Step(sources, memory, barriers, known, goes_on, [filled], [], [])
+                self._copy_if(loop, self.taken, step, goes, sources.made, here)
+                goes_on = next_step(loop, loop, sources, known, here, goes_on)
+                filled = insert(loop, arith.AddiOp(filled, self.taken.number(loop, goes)), self.like).results[0]
+                marks = [self.taken.marked(loop, marks[0], goes)]
+                continue
             into = self._slot(loop, memory, barriers, integer(loop, slot))
             if firsts and slot == 0:
                 begun += self._begin(loop, into, firsts, {}, goes_on)
+                self._commit(loop)
                 continue
             here = made_again(loop, sources.made, known, goes_on)
             begun += self._begin(loop, into, loads, here, goes_on)
+            self._commit(loop)
             goes_on = next_step(loop, loop, sources, known, here, goes_on)
-        return known, goes_on, begun
+        return known, goes_on, [filled, *marks], begun
 
     def _slot(self, before: Operation, memory: Sequence[SSAValue], barriers: SSAValue | None, index: SSAValue) -> _Slot:
         like = self.like
@@ -437,8 +537,6 @@ class _Ring:
                 pointers = known.get(load.ptr, load.ptr)
                 copy = tt.AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
                 insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
-        if self.gathers:
-            insert(before, tt.AsyncCommitOp(), self.like)
         return begun
 
     def _turned(self, before: Operation, held: Sequence[SSAValue], phase: Sequence[SSAValue]) -> list[SSAValue]:
@@ -454,76 +552,36 @@ class _Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class _Step:
+    """The values of a step of the loop.
+
+    following: maps values of the body to their values in the step whose copies begin. goes_on: whether the loop has it.
+    held: the slot to read, those that are read until the copies begin, and the one to fill.
+    marks: which steps are taken (`TakenSteps`); empty if all are.
+    phase: that of the slot to read; empty without boxes.
+    """
+
+    sources: Sources
+    memory: Sequence[SSAValue]
+    barriers: SSAValue | None
+    following: dict[SSAValue, SSAValue]
+    goes_on: SSAValue
+    held: Sequence[SSAValue]
+    marks: Sequence[SSAValue]
+    phase: Sequence[SSAValue]
+
+    @property
+    def changing(self) -> list[Operation]:
+        """The operations that compute what differs between steps, in order."""
+        return [op for op in self.sources.made if op in self.sources.varying]
+
+
+@dataclass(frozen=True, slots=True)
 class _Slot:
     """A slot: the memory of each tile, and the barrier of its boxes; None without boxes."""
 
     tiles: tuple[SSAValue, ...]
     barrier: SSAValue | None
-
-
-def _is_known(value: SSAValue, loop: scf.ForOp) -> bool:
-    """Whether a value is computed before a loop."""
-    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
-    return owner is not None and not loop.is_ancestor(owner)
-
-
-def _outermost(op: Operation) -> Operation:
-    """The ancestor of an operation in the block of the function."""
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, tt.FuncOp):
-        op, parent = parent, parent.parent_op()
-    return op
-
-
-def _runs_again(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
-        parent = parent.parent_op()
-    return parent is not None
-
-
-def _load_behind(block: Block, place: Operation) -> None:
-    """Move loads for the next step after the products. The fence before the products would wait for all loads."""
-    for op in list(block.ops):
-        if op is place:
-            return
-        if isinstance(op, tt.LoadOp) and isinstance(only_user(op.result), scf.YieldOp):
-            op.detach()
-            Rewriter.insert_op(op, InsertPoint.before(place))
-
-
-def _take_behind(dot: tt.DotOp) -> None:
-    """Move operations that the products do not need after them, also reads of shared memory."""
-    behind: set[Operation] = set()
-    place, op = dot.next_op, dot.prev_op
-    assert place is not None
-    while op is not None:
-        before, users = op.prev_op, [use.operation for result in op.results for use in result.uses]
-        if (
-            has_no_effect(op)
-            and not isinstance(op, scf.IfOp)
-            and users
-            and all(user in behind or _follows(user, dot) for user in users)
-        ):
-            op.detach()
-            Rewriter.insert_op(op, InsertPoint.before(place))
-            behind.add(op)
-            place = op
-        op = before
-
-
-def _follows(op: Operation, other: Operation) -> bool:
-    """Whether an operation comes after another one in the same block."""
-    return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
-
-
-def _first_product(block: Block) -> tt.DotOp | None:
-    """The first dot, if warpgroups multiply it; None otherwise. Threads synchronize before it, so copies may follow it.
-
-    A dot in parts is left out. It waits for most of its products, and copies should not wait.
-    """
-    dot = next((op for op in block.ops if isinstance(op, tt.DotOp)), None)
-    return dot if dot is not None and by_warpgroups(dot) and dot.parts == 1 else None
 
 
 def _read(tile: _Tile, slot: SSAValue) -> None:
@@ -533,6 +591,7 @@ def _read(tile: _Tile, slot: SSAValue) -> None:
     else:
         properties = dict(tile.turn.properties)
         turned = tt.TransOp.create(operands=[slot], result_types=[tile.put.result.type], properties=properties)
-        Rewriter.replace_op(tile.put, [], [insert(tile.put, turned, tile.turn).results[0]])
+        assert isinstance(slot.owner, Operation) and slot.owner.next_op is not None
+        Rewriter.replace_op(tile.put, [], [insert(slot.owner.next_op, turned, tile.turn).results[0]])
         Rewriter.erase_op(tile.turn)
     Rewriter.erase_op(tile.load)
