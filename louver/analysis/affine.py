@@ -16,7 +16,17 @@ from typing import cast
 from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from louver.analysis.atoms import Iteration, Lane, Quotient, Wrapped, always_below, holds_quotient, lanes, moved
+from louver.analysis.atoms import (
+    Iteration,
+    Lane,
+    Quotient,
+    Wrapped,
+    always_below,
+    divided,
+    holds_quotient,
+    lanes,
+    moved,
+)
 from louver.analysis.integers import constant_integer, least_of, position, steps_of
 from louver.analysis.own_numbers import own_number
 from louver.analysis.passages import end_of
@@ -24,7 +34,7 @@ from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.polynomial import ONE, Extreme, Part, Polynomial, Size, programs, remainders
-from louver.ir.refusal import UnsupportedKernelError, unsupported
+from louver.ir.refusal import unsupported
 from louver.ir.tile import GetNumProgramsOp, Index
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor
@@ -137,8 +147,10 @@ class Affine:
                 return moved(self.integer(op.src), renumbering(op))
             case tt.MakeRangeOp():
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
-            case arith.DivSIOp() | arith.RemSIOp() if self.divides and as_tensor(value.type) is not None:
-                return self._divided(op)
+            case arith.DivSIOp() | arith.RemSIOp() if (
+                self.divides and as_tensor(value.type) is not None and (digit := self._digit(op)) is not None
+            ):
+                return digit
             case arith.RemSIOp() if (found := self._wrapped_below(op)) is not None:
                 return found
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
@@ -159,17 +171,14 @@ class Affine:
             raise unsupported(rule, op, advice, always=always)
         return Polynomial.atom(value)
 
-    def _divided(self, op: arith.DivSIOp | arith.RemSIOp) -> Polynomial:
-        """A tile divided by a number, or the remainder. To divide a quotient again is to divide by the product: x // a // b is
-        x // (a * b).
-        """
+    def _digit(self, op: arith.DivSIOp | arith.RemSIOp) -> Polynomial | None:
+        """A tile divided by a number, or the remainder, if the quotient is read too. Other remainders are rows that wrap."""
         whole, by = self.integer(op.lhs), self.integer(op.rhs)
-        found = Quotient(whole, by)
-        inner = next(iter(whole.atoms)) if len(whole.atoms) == 1 else None
-        if isinstance(inner, Quotient) and whole == Polynomial.atom(inner):
-            found = Quotient(inner.whole, inner.by * by)
-        quotient = Polynomial.atom(found)
-        return quotient if isinstance(op, arith.DivSIOp) else whole - quotient * by
+        quotient = Polynomial.atom(divided(whole, by))
+        if isinstance(op, arith.DivSIOp):
+            return quotient
+        is_digit = any(isinstance(use.operation, arith.DivSIOp) for use in op.lhs.uses) or holds_quotient(whole)
+        return whole - quotient * by if is_digit else None
 
     def _counted(self, value: BlockArgument) -> Polynomial:
         """A block argument. Loop counters and values that grow by a fixed amount are expressed in iterations."""
@@ -362,19 +371,16 @@ class Affine:
 
     def recombined(self, value: SSAValue) -> Pointer:
         """The same, also of a tile that is divided, such as `k // 9 * a + k % 9 * b`. It is `b * k`, if `a - 9 * b` is 0."""
-        try:
-            return self.pointer(value)
-        except UnsupportedKernelError:
-            found = Affine(positive=self.positive, divides=True).pointer(value)
-            if not isinstance(found, Elements):
-                raise
-            offset, zeros = found.offset, list[Polynomial]()
-            for atom in [atom for atom in offset.atoms if isinstance(atom, Quotient)]:
-                zeros.append(offset.factor(atom))
-                offset = offset - zeros[-1] * Polynomial.atom(atom)
-            if holds_quotient(offset):
-                raise
-            return replace(found, offset=offset, zeros=tuple(zeros))
+        found = self.pointer(value)
+        if not isinstance(found, Elements):
+            return found
+        offset, zeros = found.offset, list[Polynomial]()
+        for atom in [atom for atom in offset.atoms if isinstance(atom, Quotient)]:
+            zeros.append(offset.factor(atom))
+            offset = offset - zeros[-1] * Polynomial.atom(atom)
+        if holds_quotient(offset):
+            raise unsupported(_OFFSETS[0], cast(Operation, value.owner), _OFFSETS[1])
+        return replace(found, offset=offset, zeros=tuple(zeros))
 
     def _pointer(self, value: SSAValue) -> Pointer:
         op = value.owner

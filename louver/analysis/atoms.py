@@ -64,6 +64,18 @@ def lanes(value: Polynomial) -> frozenset[int]:
     return frozenset(leaf.dimension for leaf in value.leaves if isinstance(leaf, Lane))
 
 
+def only_quotient(value: Polynomial) -> Quotient | None:
+    """The quotient that a polynomial is; None if it is more or less than one."""
+    found = [atom for atom in value.atoms if isinstance(atom, Quotient)]
+    return found[0] if len(found) == 1 and value == Polynomial.atom(found[0]) else None
+
+
+def divided(whole: Polynomial, by: Polynomial) -> Quotient:
+    """The quotient of a tile. To divide a quotient again is to divide by the product: x // a // b is x // (a * b)."""
+    inner = only_quotient(whole)
+    return Quotient(whole, by) if inner is None else Quotient(inner.whole, inner.by * by)
+
+
 def holds_quotient(value: Polynomial) -> bool:
     """Whether a polynomial depends on a tile that is divided."""
     return any(

@@ -15,7 +15,17 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.affine import Affine, Elements, renumbering
-from louver.analysis.atoms import Iteration, Lane, always_below, lanes, moved
+from louver.analysis.atoms import (
+    Iteration,
+    Lane,
+    Quotient,
+    always_below,
+    divided,
+    holds_quotient,
+    lanes,
+    moved,
+    only_quotient,
+)
 from louver.analysis.integers import constant_everywhere, constant_integer
 from louver.analysis.own_numbers import upper_bound
 from louver.ir.comparisons import CmpiOp
@@ -108,7 +118,7 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation, holds: bool) ->
         unsigned, found = op.name_of_predicate[0] == "u", upper_bound(op, holds=holds)
         # As an unsigned number, an index below 0 is above every size: what is below it is no bound of it.
         if found is not None and not (unsigned and lanes(affine.integer(found[1]))):
-            return [_below(affine, *found, unsigned=unsigned)]
+            return _below(affine, *found, op, unsigned=unsigned)
     culprit = op if isinstance(op, Operation) else user
     raise unsupported(
         "a mask must consist of upper bounds (offsets < size), joined by &",
@@ -117,10 +127,24 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation, holds: bool) ->
     )
 
 
-def _below(affine: Affine, low: SSAValue, high: SSAValue, more: int, *, unsigned: bool) -> Bound:
+def _below(affine: Affine, low: SSAValue, high: SSAValue, more: int, op: Operation, *, unsigned: bool) -> list[Bound]:
     index, size = affine.integer(low), affine.integer(high) + more
+    while (quotient := only_quotient(index)) is not None:
+        # x // a < b where x < a * b.
+        index, size = quotient.whole, size * quotient.by
+    if any(_is_remainder(index, atom, size) for atom in index.atoms if isinstance(atom, Quotient)):
+        return []
+    if holds_quotient(index - size):
+        raise unsupported("a mask of a tile that is divided must compare quotients or remainders with sizes", op)
     each = tuple(_reduced(index - each) for each in affine.least(size))
-    return Bound(_reduced(index - size), each, index if unsigned else None)
+    return [Bound(_reduced(index - size), each, index if unsigned else None)]
+
+
+def _is_remainder(index: Polynomial, quotient: Quotient, size: Polynomial) -> bool:
+    """Whether an index is a remainder that is below `size`: x - x // b * b, for a `size` of b or more."""
+    by = -index.factor(quotient)
+    beyond = (size - by).constant
+    return beyond is not None and beyond >= 0 and divided(index + by * Polynomial.atom(quotient), by) == quotient
 
 
 def _reduced(value: Polynomial) -> Polynomial:

@@ -38,7 +38,7 @@ class Ones:
     def of(cls, function: tt.FuncOp, names: Collection[str]) -> Ones:
         """Those among the arguments `names`, all of which the function reads at the launch."""
         arguments = {each: name for each, name in function.argument_names.items() if name in names}
-        affine = Affine()
+        affine = Affine(divides=True)
         strides: set[SSAValue] = set()
         fixed: set[SSAValue] = set()
         for op in function.walk():

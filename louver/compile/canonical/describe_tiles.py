@@ -10,6 +10,7 @@ gives its sizes, and `read_nest` requires that they are the sizes of its operand
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias, TypeGuard, cast
@@ -41,7 +42,7 @@ from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir import tile as tt
 from louver.ir.polynomial import Polynomial
-from louver.ir.refusal import unsupported
+from louver.ir.refusal import UnsupportedKernelError, unsupported
 from louver.ir.tile.types import as_tensor
 
 PAD_ZERO = 1
@@ -268,10 +269,9 @@ class Describer:
                 )
             if op.other is not None and not is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
-        bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         dense = not sparse and (not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None)
         repeats = isinstance(op, tt.LoadOp) and dense
-        pointer = self._recombined(op) if follow and not dense and not sparse else self.affine.pointer(op.ptr)
+        bounds, pointer = self._recombined(op) if follow and not dense and not sparse else _read(self.affine, op)
         if follow and isinstance(pointer, Elements):
             bounds = self._moving(pointer, shape, bounds)
         found = access(pointer, shape, bounds, op, repeats=repeats, gapless=not dense)
@@ -285,18 +285,20 @@ class Describer:
         found = without_moves(found, op, self.affine, sparse=not dense and not across)
         return without_moves(found, op, self.affine, sparse=True, across=True) if across else found
 
-    def _recombined(self, op: TileAccess) -> Pointer:
-        """The pointers of an access, where the launch checks that what divides their columns does not move them."""
-        found = self.affine.recombined(op.ptr)
-        if not isinstance(found, Elements):
-            return found
-        zeros = [launch_size(each, self.function.argument_names) for each in found.zeros]
-        known = [each for each in zeros if each is not None]
-        if len(known) < len(zeros) or any(each.constant for each in known):
-            return self.affine.pointer(op.ptr)
-        for each in known:
-            require_equal(self.function, each, Polynomial.number(0))
-        return replace(found, zeros=())
+    def _recombined(self, op: TileAccess) -> tuple[Sequence[Bound], Pointer]:
+        """The mask and the pointers of an access, where the launch checks that what divides its columns does not move them."""
+        try:
+            return _read(self.affine, op)
+        except UnsupportedKernelError as refusal:
+            with suppress(UnsupportedKernelError):
+                bounds, found = _read(Affine(positive=self.affine.positive, divides=True), op)
+                names = self.function.argument_names
+                zeros = [launch_size(each, names) for each in found.zeros] if isinstance(found, Elements) else [None]
+                if all(each is not None and not each.constant for each in zeros):
+                    for each in filter(None, zeros):
+                        require_equal(self.function, each, Polynomial.number(0))
+                    return bounds, replace(found, zeros=())
+            raise refusal
 
     def _moving(self, pointer: Elements, shape: Sequence[int], bounds: Sequence[Bound]) -> Sequence[Bound]:
         """The bounds of indices, for the bounds of lanes in a loop."""
@@ -371,6 +373,10 @@ class Describer:
         else:
             insert(op, tt.DescriptorReduceOp("add", descriptor, indices, value), op)
         Rewriter.erase_op(op)
+
+
+def _read(affine: Affine, op: TileAccess) -> tuple[Sequence[Bound], Pointer]:
+    return [] if op.mask is None else read_mask(affine, op.mask, op), affine.recombined(op.ptr)
 
 
 class _Drops(Protocol):

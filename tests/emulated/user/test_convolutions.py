@@ -16,7 +16,7 @@ from louver.runtime.violations import AddressError
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.convolutions import channels_first, channels_last
+from support.triton.convolutions import by_digits, channels_first, channels_last
 
 
 def expected(x: NDArray[np.float16], w: NDArray[np.float16]) -> NDArray[np.float64]:
@@ -53,6 +53,23 @@ def test_other_strides_of_a_filter_are_no_neighbours(rng: np.random.Generator) -
     given = of_strides(rng, 8, 40, 3, (1, 24, 8))
     with pytest.raises(AddressError, match="neighbours along the sparse axis"):
         louver.jit(channels_first).emulate[1, 2](*given, BM=64, BN=32, BK=32)
+
+
+@pytest.mark.parametrize(("channels", "side"), [(8, 3), (12, 2)])
+def test_a_filter_is_masked_by_channel_row_and_column(rng: np.random.Generator, channels: int, side: int) -> None:
+    x, s, y, _, _, w, out, oh, ow, *_ = of_strides(rng, channels, 40, side, (0, 0, 0))
+    given, kernel, grid = (
+        (x, s, y, channels, w, out, oh, ow, side, side, 99, side**2, side),
+        louver.jit(by_digits),
+        (-(-len(y) // 64), 2),
+    )
+    tile = {"BM": 64, "BN": 32, "BK": 32}
+    assert "computed addresses" not in str(kernel.explain[grid](*given, LEFT=0, **tile))
+    kernel.emulate[grid](*given, LEFT=0, **tile)
+    np.testing.assert_allclose(y, expected(x, s.dense().reshape(out, channels, side, side)), rtol=1e-3, atol=2e-2)
+    # Columns that are left out are no whole pieces.
+    with pytest.raises(AddressError, match="with one mask"):
+        kernel.emulate[grid](*given, LEFT=1, **tile)
 
 
 def test_a_tile_of_the_image_is_loaded_once(rng: np.random.Generator) -> None:

@@ -44,3 +44,21 @@ def channels_last(x, w, y, C, H, W, OUT, OH, OW, so, KH: tl.constexpr, KW: tl.co
                 filters = tl.load(weights, (c < C)[:, None] & (out < OUT)[None, :], 0.0)
                 acc += tl.dot(image, filters)
     tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < OH * OW)[:, None] & (out < OUT)[None, :])
+
+
+@triton.jit
+def by_digits(x, w, y, C, W, OUT, OH, OW, KH, KW, sc, si, skh, LEFT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    """The same as `channels_first`, with filters that wrap, masked by channel, row and column. The last LEFT columns are left out."""
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    out = tl.program_id(1) * BN + tl.arange(0, BN)
+    row, column = place // OW, place % OW
+    acc = tl.zeros((BM, BN), tl.float32)
+    for step in range(0, tl.cdiv(C * KH * KW, BK)):
+        k = step * BK + tl.arange(0, BK)
+        c, h, v = k // (KH * KW), (k // KW) % KH, k % KW
+        inside = (c < C) & (h < KH) & (v < KW - LEFT)
+        at = c[None, :] * sc + (row[:, None] + h[None, :]) * W + column[:, None] + v[None, :]
+        image = tl.load(x + at, (place < OH * OW)[:, None] & inside[None, :], 0.0)
+        weights = (out % OUT)[None, :] * (C * KH * KW) + (c * si + h * skh + v)[:, None]
+        acc += tl.dot(image, tl.load(w + weights, inside[:, None], 0.0))
+    tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < OH * OW)[:, None] & (out < OUT)[None, :])
