@@ -1,4 +1,6 @@
-"""Sparse tensors with several of their rows as one: the weight [OUT·9, IN] of a convolution as [OUT, 9·IN]."""
+"""Sparse tensors with several of their rows as one: the weight [OUT·9, IN] of a convolution as [OUT, 9·IN]. Also matrices of few
+rows as one matrix: the weight [OUT, 1, 1, IN] as [OUT, IN].
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,13 @@ class LongerRows:
 
 
 def has_longer_rows(s: SparseTensor, size: int) -> bool:
-    """Whether rows of the tensor, which is sparse along its last axis, are rows of `size` elements without gaps."""
+    """Whether rows of the tensor, which is sparse along its last axis, are rows of `size` elements without gaps. Rows of matrices
+    may be as long as they are: those of one matrix then.
+    """
     if (
         s.axis != s.ndim - 1
         or not s.size
-        or size <= s.size
+        or size < s.size + (s.ndim == 2)
         or size % s.size
         or s.size % s.pattern.m
         or s.windows.height > 1

@@ -185,9 +185,9 @@ class _Product:
         # Metadata is prepacked in blocks of rows. Entries below each other have the same blocks if an entry is whole
         # blocks. Lists of rows of the dense operand are made for each matrix.
         whole = shape[0] % ROWS == 0 and not a.selection.indexed
-        if prod(expected) == prod(s.shape):
-            self.checked.check_rows(argument, self.checked.sparse(argument), shape[1])
         if tuple(s.shape) != expected and not (below and (entries == 1 or whole)):
+            if prod(expected) == prod(s.shape) and (a.batch is None or s.size != shape[1]):
+                self.checked.check_rows(argument, self.checked.sparse(argument), shape[1])
             part = ""
             if below and a.selection.indexed:
                 part = f": matrices of {a.pattern} have an axis of their own"

@@ -10,6 +10,7 @@ from louver.ir.conditions import Conditions, Reach, SparseView
 from louver.ir.polynomial import Numbers, Polynomial, Size
 from louver.isa.metadata import WARP_ROWS
 from louver.library.forms import as_stored
+from louver.library.longer_rows import has_longer_rows
 from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 from louver.user.checked_call import CheckedCall, ViewError
@@ -29,7 +30,8 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
     checked.check(conditions)
     for view in conditions.views:
         given = checked.sparse(view.argument)
-        checked.check_rows(view.argument, given, view.strides[-1].value(checked.numbers))
+        if (stride := view.strides[-1].value(checked.numbers)) != given.size:
+            checked.check_rows(view.argument, given, stride)
         _check_view(name, view, as_stored(given), checked.numbers, across=given.axis != given.ndim - 1)
     for reach in conditions.reaches:
         _check_reach(name, reach, checked.sparse(reach.argument), checked.numbers)
@@ -89,6 +91,7 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
             f"{name} reads all matrices of {argument!r} as one, whose rows are then a multiple of {WARP_ROWS} each, got "
             f"{s.shape[-2]}: describe it in three dimensions",
             described=True,
+            rows=(argument, s.size) if has_longer_rows(s, s.size) else None,
         )
 
 

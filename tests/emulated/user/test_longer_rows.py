@@ -36,3 +36,17 @@ def test_rows_that_hold_several_of_the_kernels_are_refused(rng: np.random.Genera
     x, y = rng.standard_normal((48, 384)).astype(np.float16), np.full((48, 40), np.nan, np.float32)
     with pytest.raises(ValueError, match="rows are 768 elements apart, got a stride of 384"):
         louver.jit(product).emulate[1, 1](x, louver.compress(w, "2:4"), y, 48, 40, 384, 384, BM=128, BN=128, BK=64)
+
+
+@pytest.mark.parametrize("shape", [(40, 1, 1, 384), (20, 2, 384)])
+def test_matrices_of_few_rows_are_read_as_one(rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+    m, n, k = 48, 40, 384
+    x, y = rng.standard_normal((m, k)).astype(np.float16), np.full((m, n), np.nan, np.float32)
+    s = louver.compress(louver.prune(rng.standard_normal(shape).astype(np.float16), "2:4"), "2:4")
+    sizes = {"M": m, "N": n, "K": k, "stride": k, "BM": 128, "BN": 128, "BK": 64}
+    explained = louver.jit(product).explain[1, 1](x, s, y, **sizes)
+    assert "computed" not in str(explained)
+    louver.jit(product).emulate[1, 1](x, s, y, **sizes)
+    np.testing.assert_allclose(
+        y, x.astype(np.float64) @ s.dense().reshape(n, k).astype(np.float64).T, rtol=1e-3, atol=1e-2
+    )
