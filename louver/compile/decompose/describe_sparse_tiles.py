@@ -29,6 +29,7 @@ from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_equal, require_reach, require_whole_rows
 from louver.compile.decompose.memory import require_multiples
+from louver.compile.decompose.plain_rows import read_plain_rows
 from louver.compile.decompose.rejected import naming_arguments
 from louver.compile.decompose.reported import flag_of, report
 from louver.compile.decompose.stacked_matrices import stack_descriptors, stacked
@@ -52,6 +53,7 @@ def describe_sparse_tiles(module: ModuleOp, *, parted: bool = False) -> None:
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
+        read_plain_rows(function, [op.ptr for op in loads])
         describer = Describer.of(function)
         moved = describe_moved(describer, sparse=True)
         moved |= parted and stack_descriptors(describer)
