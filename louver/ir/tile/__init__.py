@@ -44,7 +44,7 @@ from louver.ir.tile.memory import (
 from louver.ir.tile.pointers import AddPtrOp, MakeRangeOp, PointerCastOp, PtrToIntOp
 from louver.ir.tile.reduce import CombiningOp, ReduceOp, ReduceReturnOp, ScanOp, ScanReturnOp
 from louver.ir.tile.shared import SharedAttr
-from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp, SlotOp
+from louver.ir.tile.staging import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp, MeetOp, SlotOp
 from louver.ir.tile.syntax import Index
 from louver.ir.tile.types import (
     FORMATS,

@@ -163,6 +163,15 @@ class AsyncCommitOp(IRDLOperation):
 
 
 @irdl_op_definition
+class MeetOp(IRDLOperation):
+    """Prepare copies to shared memory: all threads have read and stored what was there, and stored what copies read."""
+
+    name = "ttg.meet"
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
 class AsyncWaitOp(IRDLOperation):
     """Wait for all groups of copies except the newest `num`."""
 

@@ -13,7 +13,7 @@ import louver
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.skipped_steps import as_it_writes, attention, by_mask, by_mask_in_turn, by_number
+from support.triton.skipped_steps import as_it_writes, attention, by_mask, by_mask_in_turn, by_number, either, in_parts
 
 
 def blocked(taken: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -63,6 +63,21 @@ def test_several_tiles_by_each_program(rng: np.random.Generator, rows: int) -> N
     np.testing.assert_allclose(y, np.where(used, x, 0) @ w.astype(np.float64), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("rows", [64, 16], ids=["wgmma", "mma"])
+def test_slots_that_one_loop_leaves_to_the_next_one(rng: np.random.Generator, rows: int) -> None:
+    """Where the first copies of a loop begin in its steps, what the last step of the loop before read has been read by all threads."""
+    depth, parts, steps = 32, 3, 12
+    taken = np.zeros((parts, steps), np.int32)
+    taken[0], taken[1:, -3:] = 1, 1
+    x = rng.standard_normal((rows, parts * steps * depth)).astype(np.float16)
+    w = louver.prune(rng.standard_normal((parts * steps * depth, 64)).astype(np.float16), "2:4", axis=0)
+    y = np.full((rows, 64), np.nan, np.float32)
+    used = blocked(taken.reshape(1, -1), rows, depth)
+    given = x, louver.compress(w, "2:4", axis=0), y, taken, 64, parts * steps * depth, parts, steps, rows, 64, depth
+    louver.jit(in_parts).emulate[1,](*given)
+    np.testing.assert_allclose(y, np.where(used, x, 0) @ w.astype(np.float64), rtol=1e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("copies", ["bulk", "threads"])
 def test_steps_that_numbers_choose(rng: np.random.Generator, copies: str) -> None:
     """Of a scaled operand too. What is behind the length is read by no step."""
@@ -79,6 +94,28 @@ def test_steps_that_numbers_choose(rng: np.random.Generator, copies: str) -> Non
         part = slice(program * rows, (program + 1) * rows)
         expected = (x[part] * np.where(np.arange(k) < length, factor, 0)) @ w.T.astype(np.float64)
         np.testing.assert_allclose(y[part], expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [64, 16], ids=["wgmma", "mma"])
+def test_steps_of_two_kinds(rng: np.random.Generator, rows: int) -> None:
+    depth, steps = 64, 9
+    which = rng.integers(0, 2, steps).astype(np.int32)
+    x = rng.standard_normal((rows, steps * depth)).astype(np.float16)
+    v, w = (
+        louver.prune(rng.standard_normal((k * depth, 64)).astype(np.float16), "2:4", axis=0)
+        for k in (steps, steps // 2 + 1)
+    )
+    y = np.full((rows, 64), np.nan, np.float32)
+    sparse = [louver.compress(each, "2:4", axis=0) for each in (v, w)]
+    given = x, *sparse, y, which, 64, steps * depth, steps, rows, 64, depth
+    kernel = louver.jit(either)
+    assert kernel.explain[1,](*given).ptx.count("cp.async.bulk.tensor.2d") > 3
+    kernel.emulate[1,](*given)
+    expected = np.zeros((rows, 64))
+    for step, kind in enumerate(which):
+        other = w[step // 2 * depth :][:depth] if kind else v[step * depth :][:depth]
+        expected += x[:, step * depth :][:, :depth].astype(np.float64) @ other * (-1 if kind else 1)
+    np.testing.assert_allclose(y, expected, rtol=1e-3, atol=2e-3)
 
 
 def test_steps_that_the_loop_chooses_on_its_way(rng: np.random.Generator) -> None:

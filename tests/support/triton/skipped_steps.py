@@ -47,6 +47,34 @@ def by_mask_in_turn(x, w, y, taken, N, K, steps, tiles, BM: tl.constexpr, BN: tl
 
 
 @triton.jit
+def in_parts(x, w, y, taken, N, K, parts, steps, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """x times w, in several parts of K, of which some steps are taken."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for part in range(parts):
+        for step in range(steps):
+            if tl.load(taken + part * steps + step) != 0:
+                first = (part * steps + step) * BK
+                a = tl.load(x + m[:, None] * K + (first + k)[None, :])
+                total += tl.dot(a, tl.load(w + (first + k)[:, None] * N + n[None, :]))
+    tl.store(y + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
+def either(x, v, w, y, which, N, K, steps, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """x times the rows of v or of w, as a list of numbers says; those of w are of every second step, from the one before."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in range(steps):
+        a = tl.load(x + m[:, None] * K + (step * BK + k)[None, :])
+        if tl.load(which + step) == 0:
+            total += tl.dot(a, tl.load(v + (step * BK + k)[:, None] * N + n[None, :]))
+        else:
+            total -= tl.dot(a, tl.load(w + (step // 2 * BK + k)[:, None] * N + n[None, :]))
+    tl.store(y + m[:, None] * N + n[None, :], total)
+
+
+@triton.jit
 def by_number(x, w, y, lengths, M, N, K, steps, scale, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """x times w [N, K], of each row of blocks every second step up to a length; no mask holds what is behind it.
 

@@ -13,6 +13,7 @@ from louver.ir.tile import (
     EvenBarriersOp,
     FitBoxOp,
     InitBarriersOp,
+    MeetOp,
     WaitBarrierOp,
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
@@ -91,6 +92,11 @@ def wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
     """
     low.k.wait(_place(low, op.barrier), low.scalar(op.phase))
     low.accesses.puts = True
+
+
+def meet(low: Lowering, op: MeetOp) -> None:
+    """Prepare copies wherever they begin next."""
+    _begin_boxes(low, apart=False)
 
 
 def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:

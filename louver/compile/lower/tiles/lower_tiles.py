@@ -19,6 +19,7 @@ from louver.compile.lower.tiles.boxes import (
     even_barriers,
     fit_box,
     init_barriers,
+    meet,
     wait_for_boxes,
 )
 from louver.compile.lower.tiles.control import lower_for, lower_if, lower_while
@@ -272,6 +273,7 @@ _RULES: dict[type[Operation], Rule] = {
     tt.AsyncCopyOp: begin_copy,
     tt.AsyncCommitOp: commit_copies,
     tt.AsyncWaitOp: wait_for_copies,
+    tt.MeetOp: meet,
     tt.InitBarriersOp: init_barriers,
     tt.EvenBarriersOp: even_barriers,
     tt.WaitBarrierOp: wait_for_boxes,

@@ -26,7 +26,7 @@ from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp
 
 _RINGS = (
-    *(tt.AsyncCommitOp, tt.AsyncCopyOp, tt.AsyncWaitOp, tt.LocalAllocOp, tt.LocalStoreOp),
+    *(tt.AsyncCommitOp, tt.AsyncCopyOp, tt.AsyncWaitOp, tt.LocalAllocOp, tt.LocalStoreOp, tt.MeetOp),
     *(tt.BoxCopiesOp, tt.ClearSlotsOp, tt.EvenBarriersOp, tt.InitBarriersOp, tt.WaitBarrierOp),
 )
 """The operations that ring-copies inserts for the rings of other loops."""

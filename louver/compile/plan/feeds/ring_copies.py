@@ -340,6 +340,9 @@ class _Ring:
             insert(home, tt.ClearSlotsOp([box for box, _ in boxes], [slots for _, slots in boxes]), self.like)
         barriers = insert(outermost(loop), tt.InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
+        if self.taken is not None:
+            # The first copies may begin in the loop, where threads meet only in steps that are taken.
+            insert(loop, tt.MeetOp(), self.like)
         known, goes_on, further, begun = self._first_steps(sources, memory, barriers)
         # The copy of a later step needs the loop's values of that step, so the loop carries them in addition.
         shadows = [number, *sources.carried]
