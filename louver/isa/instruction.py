@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -60,6 +60,8 @@ class Operand:
     kind: Literal["value", "register", "immediate", "address"] = "value"
     braces: bool = False
     values: range | None = None
+    register: RegType | None = field(init=False, repr=False, compare=False)
+    """The class of a register that it may be on its own."""
 
     @property
     def rule(self) -> str:
@@ -69,6 +71,9 @@ class Operand:
         return f"is from {self.values[0]} to {self.values[-1]}{step}"
 
     def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "register", self.type if self.count == 1 and self.kind in ("value", "register") else None
+        )
         if self.count < 1:
             raise RuleError(f"operand {self.name}: count must be at least 1, got {self.count}")
         if self.role != "in" and self.kind not in ("register", "value"):
@@ -107,14 +112,46 @@ SM90 = Requirement((8, 0), "sm_90")
 """Of asynchronous copies with mbarriers, and of clusters."""
 
 
-class Instruction(abc.ABC):
+class Once(type):
+    """The type of a class whose instances are immutable: equal arguments give the same instance."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args, **kwargs):
+            key = cls, args, *kwargs.items()
+            found = _MADE.get(key)
+            if found is None:
+                found = _MADE[key] = super().__call__(*args, **kwargs)
+            return found
+
+
+_MADE: dict[Any, Any] = {}
+"""The instances by class and arguments."""
+
+
+class _Form(Once, abc.ABCMeta):
+    """The type of forms."""
+
+
+def _keep(cls: type[Instruction]) -> None:
+    """Let each form keep what is computed of it: a kernel has thousands of instructions, but few forms."""
+    for name in ("operands", "outputs", "mnemonic", "requires"):
+        computed = cls.__dict__.get(name)
+        if isinstance(computed, property) and computed.fget is not None:
+            kept = functools.cached_property(computed.fget)
+            kept.__set_name__(cls, name)
+            type.__setattr__(cls, name, kept)
+
+
+class Instruction(metaclass=_Form):
     """Base of all instruction forms. Subclasses are frozen dataclasses whose fields are the qualifiers.
 
     A form sets `opcode`, `takes` and `needs` if they do not depend on its fields. Otherwise it overrides `mnemonic`,
     `operands` or `requires`.
     """
 
-    __slots__ = ()
+    # A dictionary for what is kept, beside the slots of the fields.
+    __slots__ = ("__dict__",)
     aligned: ClassVar[bool] = False
     """Whether all lanes of the warp must execute it together (`.aligned`)."""
 
@@ -125,18 +162,20 @@ class Instruction(abc.ABC):
     needs: ClassVar[Requirement] = Requirement()
 
     def __init_subclass__(cls) -> None:
-        """Cache the operands of each form: a kernel has thousands of instructions, but few forms."""
         super().__init_subclass__()
-        operands = cls.__dict__.get("operands")
-        # A dataclass with slots creates its class twice. The second class already has the cached property.
-        if isinstance(operands, property) and not hasattr(operands.fget, "cache_info"):
-            assert operands.fget is not None
-            type.__setattr__(cls, "operands", property(functools.cache(operands.fget), doc=operands.__doc__))
+        _keep(cls)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """The operands in the order of the PTX text, including outputs."""
         return self.takes
+
+    @property
+    def outputs(self) -> int | None:
+        """The number of its operands that are written, if these come first and no other is; None where one is read too."""
+        roles = [operand.role for operand in self.operands]
+        count = roles.count("out")
+        return count if roles == ["out"] * count + ["in"] * (len(roles) - count) else None
 
     @property
     def mnemonic(self) -> str:
@@ -150,6 +189,9 @@ class Instruction(abc.ABC):
     def text(self, *args: str) -> str:
         """The PTX statement without guard and semicolon. args: one printed operand for each of `operands`."""
         return f"{self.mnemonic} {', '.join(args)}" if args else self.mnemonic
+
+
+_keep(Instruction)
 
 
 class Pure(Instruction):

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
-from louver.isa.instruction import Instruction, RegType
+from louver.isa.instruction import Instruction, Once, RegType
 
 
-@dataclass(frozen=True, slots=True)
-class Reg:
-    """A virtual register: its class and its number in that class."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Reg(metaclass=Once):
+    """A virtual register: its class and its number in that class. Registers of one name are one object."""
 
     type: RegType
     index: int
+
+    def __reduce__(self) -> tuple[type[Reg], tuple[RegType, int]]:
+        return Reg, (self.type, self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,30 @@ class Inst:
 
     def registers(self) -> tuple[list[Reg], list[Reg]]:
         """The registers that its operands read, and those that they write, in operand order. The guard is in neither."""
+        count, args = self.op.outputs, self.args
+        if count is not None:
+            return _all_registers(args[count:]), _all_registers(args[:count])
         reads, writes = list[Reg](), list[Reg]()
-        for operand, arg in zip(self.op.operands, self.args, strict=True):
+        for operand, arg in zip(self.op.operands, args, strict=True):
             found = registers_of(arg)
             if operand.role != "in":
                 writes += found
             if operand.role != "out":
                 reads += found
         return reads, writes
+
+
+def _all_registers(args: tuple[Arg, ...]) -> list[Reg]:
+    """The registers of several operands."""
+    found: list[Reg] = []
+    for arg in args:
+        # Most are registers and constants, and a kernel has thousands of instructions.
+        kind = arg.__class__
+        if kind is Reg:
+            found.append(cast(Reg, arg))
+        elif kind is not Imm:
+            found += registers_of(arg)
+    return found
 
 
 @dataclass(slots=True)

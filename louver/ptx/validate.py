@@ -15,9 +15,6 @@ from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module
 SHARED_SYMBOL = "smem"
 """The name of a kernel's dynamic shared memory."""
 
-_REGISTERS = ("value", "register")
-"""Kinds of operands that can be registers."""
-
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 
 
@@ -44,7 +41,7 @@ def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
         names = ", ".join(operand.name for operand in operands) or "none"
         raise ValueError(f"{op.mnemonic} takes {len(operands)} operands ({names}), got {len(args)}")
     for operand, arg in zip(operands, args, strict=True):
-        if isinstance(arg, Reg) and arg.type == operand.type and operand.count == 1 and operand.kind in _REGISTERS:
+        if isinstance(arg, Reg) and arg.type == operand.register:
             # Shortcut for most arguments: a kernel has thousands of instructions.
             continue
         problem = _problem(operand, arg)
@@ -135,6 +132,7 @@ class _Instructions:
     def __init__(self, kernel: Kernel, machine: Target) -> None:
         self._kernel = kernel
         self._machine = machine
+        self._provided: set[str] = set()
         self._params = {param.name: param.type for param in kernel.params}
         self._symbols = set(self._params)
         if kernel.dynamic_shared:
@@ -157,8 +155,10 @@ class _Instructions:
         if node.guard is not None:
             _check_predicate(node.guard)
         needed = node.op.requires.target
-        if not self._machine.provides(needed):
-            raise ValueError(f"needs {needed}, got the target {self._machine.name}")
+        if needed not in self._provided:
+            if not self._machine.provides(needed):
+                raise ValueError(f"needs {needed}, got the target {self._machine.name}")
+            self._provided.add(needed)
         for arg in node.args:
             symbol = arg.base if isinstance(arg, Address) else arg
             if isinstance(symbol, str) and symbol not in self._symbols:

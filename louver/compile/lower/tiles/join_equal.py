@@ -6,10 +6,11 @@ but only after it has read them, and it computes quotient and remainder of the s
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Hashable
 
-from louver.isa.instruction import Pure, RegType
+from louver.isa.instruction import Instruction, Pure, RegType
 from louver.isa.move import Move
 from louver.isa.scalar import Binary
 from louver.ptx.module import Address, Arg, Block, Imm, Inst, Node, Reg
@@ -57,10 +58,11 @@ class _Joining:
         if not self.same.keys().isdisjoint(reads):
             node.args = tuple(map(self._renamed, node.args))
             reads = node.registers()[0]
-        if not isinstance(node.op, Pure) or node.guard is not None or not self.once.issuperset(reads + writes):
+        if not _is_pure(type(node.op)) or node.guard is not None or not self.once.issuperset(writes):
             return [node]
-        given = [arg for operand, arg in zip(node.op.operands, node.args, strict=True) if operand.role == "in"]
-        key = node.op, *map(_exact, given)
+        if not self.once.issuperset(reads):
+            return [node]
+        key = node.op, *map(_exact, node.args[node.op.outputs :])
         found = tuple(reads) if isinstance(node.op, Move) and reads else self.known.get(key)
         if found is not None:
             self.same.update(zip(writes, found, strict=True))
@@ -96,6 +98,11 @@ class _Joining:
             Inst(multiply, (times, *quotient, by), place=node.place),
             Inst(subtract, (result, whole, times), place=node.place),
         ]
+
+
+@functools.cache
+def _is_pure(form: type[Instruction]) -> bool:
+    return issubclass(form, Pure)
 
 
 def _exact(arg: Arg) -> Hashable:
