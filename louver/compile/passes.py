@@ -29,12 +29,14 @@ class State:
 
     tile: the caller's module, from the pass `tile-ir` on.
     refusals: of the ways that do not serve the kernel, in the order in which they were tried.
+    rewritten: whether a pass has rewritten the module since it was verified.
     watch: receives the result of each pass.
     """
 
     module: ModuleOp
     tile: ModuleOp = field(init=False)
     refusals: tuple[Refusal, ...] = field(default=(), kw_only=True)
+    rewritten: bool = field(default=False, kw_only=True)
     watch: Watch = field(default=NOWHERE, kw_only=True)
 
     @property
@@ -121,21 +123,33 @@ def names(step: Step[Any]) -> tuple[str, ...]:
 def attempt(steps: Step[S], state: S) -> S | Refusal:
     """The state after the steps, or the refusal of the one that does not serve the kernel.
 
-    Passes change the given state. Of several ways each has its own copy. The module is verified after the last pass of a
-    tuple, if any of its passes rewrote it. With an active watch it is verified after each pass. To verify takes about as
-    long as to run a pass.
+    Passes change the given state. Of several ways each has its own copy. The module is verified at the end, if any pass
+    rewrote it. With an active watch it is verified after each pass. To verify takes about as long as to run a pass.
 
     Raises DefectError if a pass fails otherwise or leaves an invalid module, and errors of Triton and of the machine as they
     are, and UnfitError where the call at hand does not fit the kernel.
     """
+    found = _attempt(steps, state)
+    if not isinstance(found, Refusal) and found.rewritten:
+        _verify(found, names(steps)[-1])
+    return found
+
+
+def _verify(state: State, name: str) -> None:
+    with _defects(state, name):
+        state.module.verify()
+    state.rewritten = False
+
+
+def _attempt(steps: Step[S], state: S) -> S | Refusal:
+    """The same, without the last verification."""
     if isinstance(steps, First):
         return _first(steps, state)
     if isinstance(steps, Pass):
         steps = (steps,)
-    rewritten = False
     for each in steps:
         if not isinstance(each, Pass):
-            found = attempt(each, state)
+            found = _attempt(each, state)
             if isinstance(found, Refusal):
                 return found
             state = found
@@ -143,10 +157,9 @@ def attempt(steps: Step[S], state: S) -> S | Refusal:
         made = _refusal_or(each.run, state, each.name)
         if isinstance(made, Refusal):
             return made
-        rewritten |= made is None
-        if state.watch.active or (each is steps[-1] and rewritten):
-            with _defects(state, each.name):
-                state.module.verify()
+        state.rewritten |= made is None
+        if state.watch.active:
+            _verify(state, each.name)
         state.watch.write(each.name, state.module if made is None else made)
     return state
 
@@ -156,7 +169,7 @@ def _first(step: First[S], state: S) -> S | Refusal:
     for way in step.ways:
         own = copy(state)
         begun = _refusal_or(way.begin, own, f"before-{names(way.steps)[0]}")
-        found = begun if isinstance(begun, Refusal) else attempt(way.steps, own)
+        found = begun if isinstance(begun, Refusal) else _attempt(way.steps, own)
         if not isinstance(found, Refusal):
             return found
         state.refusals = (*state.refusals, found)

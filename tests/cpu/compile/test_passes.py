@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import i32, i64
+from xdsl.dialects.builtin import ModuleOp, i32, i64
 from xdsl.rewriter import Rewriter
 
 from louver.compile import pipeline
@@ -50,6 +50,19 @@ MENDS: Pass[State] = Pass("mends", _mend)
 def test_what_passes_leave_is_verified() -> None:
     with pytest.raises(DefectError):
         run_passes((COPY, BREAKS), State(parse_ir(TEXT)))
+
+
+def test_a_module_is_verified_once_behind_all_tuples_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, state, verify = 0, State(parse_ir(TEXT)), ModuleOp.verify
+
+    def counted(module: ModuleOp) -> None:
+        nonlocal count
+        count += 1
+        verify(module)
+
+    monkeypatch.setattr(ModuleOp, "verify", counted)
+    run_passes(((COPY, BREAKS), First((Way((MENDS,)), Way((BREAKS,))))), state)
+    assert count == 1
 
 
 def test_what_passes_only_read_is_not_verified_again() -> None:
