@@ -15,6 +15,7 @@ from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
 from louver.ir.tile import DotOp, LocalAllocOp, LocalStoreOp
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
+from louver.ptx.pressure import most_live
 
 MOST_WARPS = 16
 """Most warps of a CTA. With more, a thread has fewer registers than it can name."""
@@ -31,8 +32,14 @@ WARPS_WITHOUT_DOTS = (32, *WARPS_OF_SM)
 TINY = 32
 """Bytes of spills that such a kernel may have for twice as many warps: four stores and four loads of a thread."""
 
-LEAST_SHARE = 0.5
-"""Least share of a thread's natural register count. With fewer registers it would spill."""
+LEAST_SHARE = 2 / 3
+"""Least share of the registers that a kernel needs by its PTX (`most_live`). With fewer, all of 40 public kernels spilled."""
+
+CROWDED = 400
+"""Registers that a kernel needs by its PTX from which a thread spills in any case: it has 255. Kernels of 337 did not spill."""
+
+FEWER = 15 / 16
+"""Greatest share of these registers from which a kernel in another order may spill less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +94,35 @@ def with_room(kernel: CompiledKernel, warps: int | None, machine: str | None = N
         where threads wait for the sums of each step: they spill in each step.
     machine: the target to assemble for, by default the kernel's own. A newer GPU runs kernels of an older target.
     """
-    if not isinstance(kernel.made, CompiledTiles):
+    made = kernel.made
+    if not isinstance(made, CompiledTiles):
         return Assembled.of(kernel, machine)
+    more = warps is None or made.signature.warps < warps or waits_for_sums(made.encoded)
+    if more:
+        made = _roomier(made)
+        kernel = CompiledKernel(made, kernel.refusal)
     with ExitStack() as begun:
-        first, ahead = _begin(kernel.made, machine, begun)
+        first, ahead = _begin(made, machine, begun)
         found = _in_order(Assembled(kernel, first.assembly()), machine)
-        if warps is None or found.warps < warps or waits_for_sums(kernel.made.encoded):
+        if more:
             found = _with_warps(found, machine)
         return found if found.spilled else _closer(found, machine, ahead)
+
+
+def _needed(made: CompiledTiles) -> int:
+    return most_live(made.kernel.body)
+
+
+def _roomier(made: CompiledTiles) -> CompiledTiles:
+    """The kernel with as many warps as a thread surely needs not to spill, found without the assembler."""
+    needed = _needed(made)
+    while needed >= CROWDED and 2 * made.signature.warps <= MOST_WARPS:
+        wider = plan_again(made, warps=2 * made.signature.warps).lowered()
+        before, needed = needed, _needed(wider)
+        if needed >= before:
+            break
+        made = wider
+    return made
 
 
 _TARGET = re.compile(r"^\.target \w+$", re.MULTILINE)
@@ -114,7 +142,8 @@ def _begin(made: CompiledTiles, machine: str | None, begun: ExitStack) -> tuple[
     texts: list[str] = []
     if first.takes(SLOW):
         cores = len(os.sched_getaffinity(0)) - 1
-        texts = [made.with_ctas(count).ptx for count in _numbers_of_ctas(made)[:cores]]
+        needed = _needed(made)
+        texts = [made.with_ctas(count).ptx for count in _closer_numbers(made, needed, needed)[:cores]]
     return first, {text: begun.enter_context(assembler.Assembling(*_text_for(text, own, machine))) for text in texts}
 
 
@@ -124,12 +153,7 @@ def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling])
     found = _with_ctas(found, found.kernel.made, machine)
     made = found.kernel.made
     assert isinstance(made, CompiledTiles)
-    for ctas in _numbers_of_ctas(made):
-        registers = found.registers * made.signature.threads * ctas
-        if registers <= made.target.registers_per_sm:
-            break
-        if registers * LEAST_SHARE > made.target.registers_per_sm:
-            continue
+    for ctas in _closer_numbers(made, found.registers, _needed(made)):
         closer = replace(found.kernel, made=made.with_ctas(ctas))
         waiting = ahead.get(closer.made.ptx)
         try:
@@ -164,8 +188,10 @@ def _in_order(found: Assembled, machine: str | None) -> Assembled:
     dots = (op for op in made.encoded.walk() if isinstance(op, DotOp))
     if not any(op.is_async is not None or op.in_flight is not None for op in dots):
         return found
-    other = CompiledKernel(plan_again(made, warps=found.warps, ahead=False).lowered(), found.kernel.refusal)
-    both = found, Assembled.of(other, machine)
+    other = plan_again(made, warps=found.warps, ahead=False).lowered()
+    if _needed(other) > _needed(made) * FEWER:
+        return found
+    both = found, Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
     return min(both, key=lambda each: (not each.assembly.clean, each.spilled))
 
 
@@ -179,6 +205,15 @@ def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     every = WARPS_OF_SM if _has_dots(made) else WARPS_WITHOUT_DOTS
     found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.options.ctas or each) for each in every)
     return list(itertools.takewhile(lambda count: count > 1, found))
+
+
+def _closer_numbers(made: CompiledTiles, registers: int, needed: int) -> list[int]:
+    """Those for which the assembler must limit a thread to fewer than its `registers`, and may do so without spills. needed: by its
+    PTX.
+    """
+    most = made.target.registers_per_sm // made.signature.threads
+    larger = itertools.takewhile(lambda count: registers * count > most, _numbers_of_ctas(made))
+    return [count for count in larger if needed * count * LEAST_SHARE <= most]
 
 
 def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> Assembled:

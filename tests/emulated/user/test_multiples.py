@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
 from louver.library import occupancy
 from louver.library.occupancy import with_room
+from louver.ptx.assembler import Assembling
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
@@ -180,3 +183,22 @@ def test_assemblies_that_begin_ahead_make_the_same_kernel(monkeypatch: pytest.Mo
     monkeypatch.setattr(occupancy.os, "sched_getaffinity", lambda _: set(range(8)))
     ahead = with_room(CompiledKernel(made, ""), 8)
     assert ahead.kernel.made.ptx == alone.kernel.made.ptx and ahead.assembly.cubin == alone.assembly.cubin
+
+
+def test_a_kernel_that_would_surely_spill_is_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One warp has 512 sums a thread, two have 256, four have 128."""
+    tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=4).text())
+    made = compile_tiles(tile, target_name="sm_80", warps=1)
+    texts: list[str] = []
+    begin = Assembling.__init__
+
+    def begun(self: Assembling, ptx: str, *given: Any, **options: Any) -> None:
+        texts.append(ptx)
+        begin(self, ptx, *given, **options)
+
+    monkeypatch.setattr(Assembling, "__init__", begun)
+    found = with_room(CompiledKernel(made, ""), None)
+    assert not any(".reqntid 32," in each for each in texts)
+    assert found.warps >= 4 and found.assembly.clean
+    texts.clear()
+    assert with_room(CompiledKernel(made, ""), 1).warps == 1, "who asks for one warp gets it"
