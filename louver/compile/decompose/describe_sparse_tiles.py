@@ -322,7 +322,7 @@ def _report_beyond(
     begins, make = describer.descriptors.first(first, op), TileNumbers(op)
     assert isinstance(begins, SSAValue)
     begins = cast(SSAValue, make.wide(begins))
-    last = make.minus(make.wide(length), dimension.extent)
+    last = length - dimension.extent if isinstance(length, int) else make.minus(make.wide(length), dimension.extent)
     report(
         flag_of(describer.function),
         make.either(make.compared(begins, "slt", 0), make.compared(begins, "sgt", last)),

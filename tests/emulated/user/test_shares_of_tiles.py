@@ -60,6 +60,22 @@ def test_tiles_of_shares_come_by_boxes(rng: np.random.Generator, across: bool) -
     assert "computed addresses" not in str(explained) and "cp.async.bulk.tensor" in explained.ptx
 
 
+@triton.jit
+def known_shares(
+    x, w, y, N: tl.constexpr, K: tl.constexpr, swk: tl.constexpr, swn: tl.constexpr, SHARE,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """`shares` with all sizes and strides compiled in."""
+    shares(x, w, y, N, K, swk, swn, SHARE, BM, BN, BK)
+
+
+@ACROSS
+def test_tiles_of_shares_in_rows_of_a_known_length(rng: np.random.Generator, across: bool) -> None:
+    given, y, wanted = _given(rng, across, 256)
+    louver.jit(known_shares).emulate[(3,)](*given)
+    np.testing.assert_array_equal(y, wanted)
+
+
 def test_a_tile_behind_the_last_column_is_reported(rng: np.random.Generator) -> None:
     """In memory, the columns behind the last one are those of the next row."""
     given, _, _ = _given(rng, True, 320)
