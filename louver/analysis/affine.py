@@ -154,7 +154,7 @@ class Affine:
             case arith.RemSIOp() if (found := self._wrapped_below(op)) is not None:
                 return found
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
-                return Polynomial.atom(wrapped)
+                return wrapped
             case arith.RemSIOp() if (found := self._remainder(op)) is not None:
                 return found
             case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
@@ -313,8 +313,8 @@ class Affine:
             found += (times - 1) * factor
         return found
 
-    def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Wrapped | None:
-        """A tile of indices that are their own number below a size, see `own_number`."""
+    def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Polynomial | None:
+        """A tile of indices that are their own number below a size, see `own_number`; the indices, where all are below it."""
         tile = as_tensor(op.result.type)
         found = None if tile is None else own_number(op, self.integer)
         if tile is None or found is None or len(lanes(found.index)) != 1 or lanes(found.size):
@@ -323,7 +323,11 @@ class Affine:
         # Of `min(size, BLOCK)` the tile's shape may imply one number.
         rows = tile.get_shape()[number]
         sizes = [size for size in self.least(found.size) if not always_below(found.index - size, number, rows)]
-        return replace(found, size=sizes[0]) if len(sizes) == 1 else found
+        if not sizes and (
+            not found.again or (found.index.coefficient(ONE) >= 0 and not found.index.atoms - {Lane(number)})
+        ):
+            return found.index
+        return Polynomial.atom(replace(found, size=sizes[0]) if len(sizes) == 1 else found)
 
     def _wrapped_below(self, op: arith.RemSIOp) -> Polynomial | None:
         """Rows that begin again, in one of several parts of a matrix, wrapped at its end: (rows % (N // 2) + N // 2) % N."""

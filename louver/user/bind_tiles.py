@@ -65,13 +65,15 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers, 
     steps = row_major(shape)[0 if many else len(shape) - 2 : -1]
     for place, (stride, apart, count) in enumerate(zip(strides, steps, counts, strict=True), 1):
         rows = place == len(strides)
-        # A single row has no neighbours, but its stride may give its length, or the number of rows of a matrix.
-        if stride != apart and (count > 1 or (rows and (many or view.columns == view.strides[-1]))):
+        # A single row has no neighbours, but its stride may give its length, or the number of rows of a matrix. A single matrix has
+        # none either, but a number that no launch knows may move by parts of it.
+        inside = not rows and count == 1 and first is None and 0 < stride < apart
+        if stride != apart and (count > 1 or inside or (rows and (many or view.columns == view.strides[-1]))):
             raise ViewError(
                 f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: "
                 f"{'rows' if rows else 'matrices'} are {apart} elements apart, got a stride of {stride}",
                 # Whole rows apart, the tile is one of every few rows.
-                described=stride % s.size == 0,
+                described=inside or stride % s.size == 0,
             )
     if many and any(rows > held for rows, held in zip(given, shape[1:-1], strict=True)):
         raise ViewError(
