@@ -53,7 +53,7 @@ def by_digits(x, w, y, C, W, OUT, OH, OW, KH, KW, sc, si, skh, LEFT: tl.constexp
     out = tl.program_id(1) * BN + tl.arange(0, BN)
     row, column = place // OW, place % OW
     acc = tl.zeros((BM, BN), tl.float32)
-    for step in range(0, tl.cdiv(C * KH * KW, BK)):
+    for step in range(tl.cdiv(C * KH * KW, BK)):
         k = step * BK + tl.arange(0, BK)
         c, h, v = k // (KH * KW), (k // KW) % KH, k % KW
         inside = (c < C) & (h < KH) & (v < KW - LEFT)
