@@ -42,7 +42,7 @@ from louver.analysis.apart import Apart
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import passed_to, root_of
-from louver.analysis.runs import WHOLE, Runs
+from louver.analysis.runs import WHOLE, Run, Runs
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.decompose.expand_blocks import METADATA_PADDING, expand_views
@@ -227,13 +227,22 @@ class _Proven:
         cut = [each for each in below if each not in whole]
         masks = [*whole, *([] if load.mask is None else [(load.mask, columns)])]
         line, masked, distance = piece, piece, None
-        if across:
-            lines = {each: apart.of(load.ptr, columns, each) for each in (group * ENTRY_CODES, group)}
-            line, distance = next(((each, found) for each, found in lines.items() if found), (1, None))
-            sizes = (group,) if cut else lines
+        if across or piece == 1:
+            counts: tuple[int, ...] = (group * ENTRY_CODES, group)
+            if across:
+                lines = {each: apart.of(load.ptr, columns, each) for each in counts}
+                line, distance = next(((each, found) for each, found in lines.items() if found), (1, None))
+            else:
+                line = next((each for each in counts if _follow(runs.of(load.ptr, columns, each), size)), 1)
+            sizes = (group,) if cut else counts
             masked = next((each for each in sizes if all(runs.same(*mask, each) for mask in masks)), 1)
         ranges = [found for each, _ in cut if (found := Below.of(each)) is not None]
         return cls(columns, piece, line, masked, tuple(zeroed), needs, distance, tuple(ranges))
+
+
+def _follow(run: Run | None, size: int) -> bool:
+    """Whether the elements of a block follow one another in memory, wherever it begins. size: bytes of an element."""
+    return run is not None and run.step == size
 
 
 _PIECES_OF_INTEGERS = (
@@ -498,15 +507,17 @@ class _Load:
 
     def _faults_along(self, make: TileNumbers, base: SSAValue, piece: _Piece, extent: int) -> list[SSAValue]:
         """What may be wrong with a piece along the last axis, whose entry begins at an offset."""
-        offset, *others = map(self.samples.live, piece.offsets)
+        offset, *others = map(self.samples.live, piece.offsets) if piece.offsets else (None,)
         # Negative offsets are large ones without a sign. A tensor of fewer elements than a piece has no first one.
         firsts = make.minus(self.tensor.count, extent - 1)
         firsts = make.choice(make.compared(firsts, "slt", 0), make.constant(0, i64), firsts)
-        faults = [make.compared(offset, "uge", firsts)]
-        line = base
+        line, faults = base, list[SSAValue]()
         if piece.after != 0:
             line = make.add(base, make.wide(piece.after))
-            faults += [make.compared(offset, "ne", line), make.compared(base, "slt", 0)]
+            faults += [] if offset is None else [make.compared(offset, "ne", line)]
+            faults.append(make.compared(base, "slt", 0))
+        offset = line if offset is None else offset
+        faults.append(make.compared(offset, "uge", firsts))
         if self.proven.piece == 1:
             faults.append(make.compared(make.masked(line, self.group - 1), "ne", 0))
         for number, other in enumerate(others, 1):
