@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
@@ -20,6 +21,9 @@ from louver.isa.async_copy import CopyBytes
 
 WHOLE = 1 << 32
 """The power of two that counts as the divisor of 0."""
+
+CONTIGUITY = "tt.contiguity"
+"""The attribute with the lengths of blocks of neighbours that the user promises, one for each dimension (`tl.max_contiguous`)."""
 
 _DIVISIONS = (arith.DivSIOp, arith.DivUIOp, arith.FloorDivSIOp, arith.ShRUIOp, arith.ShRSIOp)
 _RESTS = (arith.RemSIOp, arith.RemUIOp)
@@ -228,7 +232,7 @@ class Runs:
             case _ if isinstance(op, _RESTS):
                 # A block of neighbours wraps as a whole if the divisor is a multiple of the block.
                 whole = first.step == 0 or (_stays(first, count) and last.multiple % (first.step * count) == 0)
-                if last.step or not whole or not (first.step == 0 or counts(op.operands[0])):
+                if last.step or not whole or not (first.step == 0 or wraps_whole(op) >= count):
                     return None
                 return Run(first.step, multiple)
             case _ if isinstance(op, _DIVISIONS):
@@ -295,6 +299,18 @@ def _by_element(op: Operation) -> bool:
     """Whether an operation computes elements independently, on tiles of one shape."""
     tiles = [tensor.get_shape() for value in (*op.operands, *op.results) if (tensor := as_tensor(value.type))]
     return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
+
+
+def wraps_whole(op: Operation) -> int:
+    """The longest block of neighbours in which a remainder has no other jump than at multiples of the divisor: a power of two. The
+    remainder of a negative number jumps one element later, unless the user promises neighbours.
+    """
+    if isinstance(op, arith.RemUIOp) or counts(op.operands[0]):
+        return WHOLE
+    promise = op.attributes.get(CONTIGUITY)
+    if not isinstance(promise, DenseIntOrFPElementsAttr) or len(together := list(promise.get_values())) != 1:
+        return 1
+    return power(int(together[0]))
 
 
 def counts(value: SSAValue) -> bool:

@@ -5,9 +5,11 @@ Input and output of each pass are valid tile IR. A kernel that has the form alre
 
 from __future__ import annotations
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.runs import CONTIGUITY
 from louver.compile.canonical.branch_on_tensors import branch_on_tensors
 from louver.compile.canonical.count_elements import count_elements
 from louver.compile.canonical.count_loops import count_loops
@@ -48,7 +50,8 @@ Source: Triton. A loop has those of its arguments, with the argument's number af
 
 
 def drop_assumptions(module: ModuleOp) -> None:
-    """drop-assumptions: removes the user's promises about computed values. No later pass relies on them. Multiples of arguments stay.
+    """drop-assumptions: removes the user's promises about computed values. Multiples of arguments stay, and neighbours of remainders,
+    whose sign the kernel may not tell (`wraps_whole`). No later pass relies on others.
 
     Promises are `tl.assume`, `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
     """
@@ -56,7 +59,8 @@ def drop_assumptions(module: ModuleOp) -> None:
         if isinstance(op, AssumeOp):
             Rewriter.erase_op(op)
         for name in [name for name in op.attributes if name.startswith(_PROMISES)]:
-            del op.attributes[name]
+            if not (name == CONTIGUITY and isinstance(op, arith.RemSIOp)):
+                del op.attributes[name]
 
 
 COUNT_LOOPS = on_module(count_loops)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
-from louver.analysis.runs import counts
+from louver.analysis.runs import counts, wraps_whole
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Sum
 from louver.compile.lower.tiles.numbers import bits_of, compute, element_bytes, is_integer
 from louver.compile.lower.tiles.state import Lowering
@@ -183,8 +183,10 @@ def _of_first(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made)
     """
     number, by = (low.known.sum_of(each) for each in operands)
     group = min(_of(low, number.base).multiple, low.known.facts_of(operands[1]).multiple)
-    if not (isinstance(op, arith.RemUIOp | arith.DivUIOp) or counts(op.operands[0])):
-        group = 1
+    remainder = isinstance(op, arith.RemSIOp | arith.RemUIOp)
+    group = min(
+        group, wraps_whole(op) if remainder else WHOLE if isinstance(op, arith.DivUIOp) or counts(op.operands[0]) else 1
+    )
     kind, after = operands[0].type, number.constant % group
     before = number.constant - after
     found = _of_natural(low, op, Sum(number.base, before), operands[1], made)
@@ -195,7 +197,7 @@ def _of_first(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made)
         return _derived(low, op, (plus_constant(low, number.base, before, kind, made), operands[1]))
 
     base, constant = found or (_once(made, ("first", number.base, before, by), make), 0)
-    return base, constant + (after if isinstance(op, arith.RemSIOp | arith.RemUIOp) else 0)
+    return base, constant + (after if remainder else 0)
 
 
 def _of_natural(low: Lowering, op: Operation, number: Sum, by: Reg, made: Made) -> tuple[Reg | None, int] | None:

@@ -1,4 +1,4 @@
-"""Promises of a user about computed values go; the multiples of arguments stay."""
+"""Promises of a user about computed values go; the multiples of arguments and the neighbours of remainders stay."""
 
 from __future__ import annotations
 
