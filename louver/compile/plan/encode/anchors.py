@@ -201,7 +201,8 @@ class Natures:
         self._results: dict[tt.ReduceOp, Encoding] = {}
         self.stores: dict[Operation, Encoding] = {}
         self.kept: dict[SSAValue, Encoding] = {}
-        operations = list(function.body.walk())
+        # Bodies come before their loops, which take the encoding of what each step makes rather than of what they begin with.
+        operations = list(function.body.walk(region_first=True))
         anchors = [op for op in operations if isinstance(op, Anchor)]
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
