@@ -29,7 +29,7 @@ from louver.user.bind_tiles import check_tiles
 from louver.user.checked_call import DivisorError, MultipleError, PartError, ViewError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
-from louver.user.retile import is_decided, schedule_of
+from louver.user.retile import is_decided, leaves_idle, schedule_of
 
 MOST_ACROSS = MOST_DIVIDED
 """Most elements of a tensor that is sparse along its last axis but one, if addresses are computed."""
@@ -206,7 +206,9 @@ class _Chooser(Generic[K]):
         nest = found.kernel.launch.checked
         return self.scheduled(found.kernel, nest) if isinstance(nest, ProductNest) and self.grid else found
 
-    def tiles(self, variant: Literal["bulk", "boxed", "tiles"], fits: Fits, *, copies: bool = True) -> Chosen[K]:
+    def tiles(
+        self, variant: Literal["bulk", "boxed", "shared", "tiles"], fits: Fits, *, copies: bool = True
+    ) -> Chosen[K]:
         """Register tiles, or what else of a variant `fits` accepts. If only the description of sparse tiles does not fit, an
         integer 1 is passed at the launch, or tiles are addressed at run time. copies: whether such a kernel may have bulk copies.
         """
@@ -290,13 +292,16 @@ class _Chooser(Generic[K]):
         self.fits_tiles(needs)
 
     def scheduled(self, kernel: BuiltKernel[K], nest: ProductNest) -> Chosen[K]:
-        """The product by the schedule of the call's sizes, for the alignment of its output."""
+        """The product by the schedule of the call's sizes, for the alignment of its output; or register tiles where it would leave SMs idle."""
         machine = self.machine
         product = bind_product(self.name, nest, self.call, self.grid)
         out = self.rows(product.out)
         schedule, sizes = None, (product.m, product.n, product.k, product.batch)
         if not self.hints.schedule:
             schedule = schedule_of(nest, sizes, machine.target, machine.sm_count, aligned_output=out.bulk_writable)
+            if schedule is not None and leaves_idle(nest, schedule, sizes, prod(self.grid), machine.sm_count):
+                with suppress(ValueError):
+                    return self.tiles("shared", self.fits_tiles)
         if schedule not in (None, kernel.launch.schedule):
             kernel = self.kernel("bulk" if out.bulk_writable else "direct", self.fits, schedule=schedule)
         elif _stores_in_bulk(kernel) and not out.bulk_writable:

@@ -21,6 +21,7 @@ from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_ha
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel
 from louver.user.arguments import Call, Kind
+from louver.user.explanation import SHARED
 from louver.user.hints import Hints
 from louver.user.reached import reached
 from louver.user.retile import SM_COUNT, Sized
@@ -37,9 +38,9 @@ class UncleanKernelError(RuntimeError):
     """A product that spills or whose `wgmma` are serialized. Smaller tiles may avoid it."""
 
 
-Variant: TypeAlias = Literal["bulk", "direct", "boxed", "tiles", "parted", "computed"]
+Variant: TypeAlias = Literal["bulk", "direct", "boxed", "shared", "tiles", "parted", "computed"]
 """Copies that a call's alignment allows: bulk loads and stores, or bulk loads. The others are register tiles: with bulk copies
-("boxed"), without them ("tiles"), for parts of matrices ("parted"), or with computed addresses of all sparse tiles ("computed")."""
+("boxed", or "shared" for a product of few tiles), without them ("tiles"), for parts of matrices ("parted"), or with computed addresses of all sparse tiles ("computed")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ ADDRESSED = "the call's tiles of a sparse tensor are not those that the kernel d
 PARTED = "the call multiplies parts of its arrays, and the kernel describes a product of whole matrices"
 """Why a call whose arrays bulk copies can read runs by register tiles."""
 
-_REFUSED = {"boxed": PARTED, "parted": PARTED, "tiles": UNALIGNED, "computed": ADDRESSED}
+_REFUSED = {"shared": SHARED, "boxed": PARTED, "parted": PARTED, "tiles": UNALIGNED, "computed": ADDRESSED}
 
 CHOSEN = "the hint family asks for register tiles"
 """Why a call runs by register tiles at the user's request."""

@@ -17,6 +17,10 @@ ADVICE = (
 """Features that register tiles lack. Measured: docs/perf-log/21-register-tiles-wgmma.md, `louver bench kernels`."""
 
 
+SHARED = "the kernel's programs share a long K, which a product would sum by few tiles on few SMs"
+"""Why a product's call runs by register tiles that use more SMs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a call runs. refusal: why it is not a product. schedule: of a product with an aligned output. ptx: its text.
@@ -41,7 +45,9 @@ class Explanation:
     decided: bool = False
 
     def __str__(self) -> str:
-        said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]
+        said = (
+            [self.schedule] if self.refusal is None else [self.refusal, *([] if self.refusal == SHARED else [ADVICE])]
+        )
         lines = [*map(str, said), *([] if self.warning is None else [self.warning]), *self.dots]
         lines += [] if self.config is None else [self.config, *self.others]
         lines += [] if self.reasons is None else [str(self.reasons)]
