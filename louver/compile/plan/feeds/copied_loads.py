@@ -11,7 +11,17 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.analysis.integers import is_zero
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
 from louver.compile.plan.feeds.steps_ahead import Sources
-from louver.ir.tile import AddPtrOp, AtomicRMWOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp, StoreOp
+from louver.ir.tile import (
+    AddPtrOp,
+    AtomicRMWOp,
+    BroadcastOp,
+    ExpandDimsOp,
+    FuncOp,
+    LoadOp,
+    PointerCastOp,
+    SplatOp,
+    StoreOp,
+)
 from louver.ir.tile.types import splat_of
 
 
@@ -49,7 +59,13 @@ def array_of(pointer: SSAValue) -> SSAValue | None:
     """The argument to which offsets are added to compute pointers; None if there is no such argument."""
     while not isinstance(pointer.owner, Block):
         match pointer.owner:
-            case AddPtrOp(ptr=inner) | SplatOp(src=inner) | BroadcastOp(src=inner) | ExpandDimsOp(src=inner):
+            case (
+                AddPtrOp(ptr=inner)
+                | SplatOp(src=inner)
+                | BroadcastOp(src=inner)
+                | ExpandDimsOp(src=inner)
+                | PointerCastOp(src=inner)
+            ):
                 pointer = inner
             case _:
                 return None

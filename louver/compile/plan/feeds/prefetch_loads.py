@@ -24,6 +24,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
+from louver.compile.plan.encode.unit import multiplies as of_warpgroups
 from louver.compile.plan.feeds.copied_loads import addresses, is_unchanged, known_ahead
 from louver.compile.plan.feeds.neighbours import tile_bytes
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
@@ -48,7 +49,7 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
     Loads of scalars, of dot operands and of what is reduced move ahead, if all of them and the sums fit `KEPT_BYTES`.
     A load does not move if its address depends on tiles or sums of the loop. Scalars on which addresses depend move first, so
     that they are there when tiles, or copies of a ring, need them. In a loop that also stores, loads move if no store may
-    change them. If it carries sums of products, only those scalars move: what the loop carries keeps products from running on.
+    change them. If it carries sums of warpgroup products, only those scalars move: what the loop carries keeps products from running on.
 
     warps: warps of a CTA.
     rings: whether ring-copies follows. Loads that it copies do not move ahead.
@@ -64,7 +65,8 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 continue
             tiles = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
             needed = Sources(loop, [each for tile in tiles for each in addresses(tile)], repeated=False).loads
-            runs_on = any(dot.c in block.args for dot in dots if dot.parent is block)
+            # Warps wait for their own products, which do not run on.
+            runs_on = any(dot.c in block.args for dot in dots if dot.parent is block and of_warpgroups(dot, staged))
             ahead = only_loads(loop) or not runs_on
             multiplied = _multiplied(dots, loop) if multiplies else set(block.ops)
             loads = [
