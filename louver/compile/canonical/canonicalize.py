@@ -50,8 +50,10 @@ Source: Triton. A loop has those of its arguments, with the argument's number af
 
 
 def drop_assumptions(module: ModuleOp) -> None:
-    """drop-assumptions: removes the user's promises about computed values. Multiples of arguments stay, and neighbours of remainders,
-    whose sign the kernel may not tell (`wraps_whole`). No later pass relies on others.
+    """drop-assumptions: removes the user's promises about computed values, but for the neighbours of a remainder.
+
+    The kernel may not tell the sign of what is divided (`wraps_whole`). Multiples of arguments stay, too. No later pass relies on
+    other promises.
 
     Promises are `tl.assume`, `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
     """
