@@ -5,7 +5,7 @@ Input and output of each pass are valid tile IR. A kernel that has the form alre
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
@@ -52,8 +52,8 @@ Source: Triton. A loop has those of its arguments, with the argument's number af
 def drop_assumptions(module: ModuleOp) -> None:
     """drop-assumptions: removes the user's promises about computed values, but for the neighbours of a remainder.
 
-    The kernel may not tell the sign of what is divided (`wraps_whole`). Multiples of arguments stay, too. No later pass relies on
-    other promises.
+    The kernel may not tell the sign of what is divided (`wraps_whole`). A promise in a branch is only made there, and does not stay.
+    Multiples of arguments stay, too. No later pass relies on other promises.
 
     Promises are `tl.assume`, `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
     """
@@ -61,7 +61,7 @@ def drop_assumptions(module: ModuleOp) -> None:
         if isinstance(op, AssumeOp):
             Rewriter.erase_op(op)
         for name in [name for name in op.attributes if name.startswith(_PROMISES)]:
-            if not (name == CONTIGUITY and isinstance(op, arith.RemSIOp)):
+            if not (name == CONTIGUITY and isinstance(op, arith.RemSIOp) and not isinstance(op.parent_op(), scf.IfOp)):
                 del op.attributes[name]
 
 
