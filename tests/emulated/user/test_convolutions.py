@@ -16,7 +16,7 @@ from louver.runtime.violations import AddressError
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.convolutions import by_digits, channels_first, channels_last
+from support.triton.convolutions import by_digits, channels_first, channels_last, in_two_arms
 
 
 def expected(x: NDArray[np.float16], w: NDArray[np.float16]) -> NDArray[np.float64]:
@@ -101,3 +101,18 @@ def test_conditions_of_rows_leave_the_loop(rng: np.random.Generator) -> None:
     loop = text[text.rindex("\nloop_", 0, text.index("mma.sp")) : text.index("mma.sp")]
     assert re.findall(r"setp\.(\w+)\.s32", loop) == ["lt"]
     assert loop.count("setp.ne.u32") == loop.count("cp.async.cg") == 128 * 64 * 2 // (128 * 16) * 2
+
+
+def test_conditions_are_kept_for_each_loop(rng: np.random.Generator) -> None:
+    channels, h, w, out, first = 128, 16, 12, 24, 64
+    x, y = rng.standard_normal((h, w, channels)).astype(np.float16), np.full((h * w, out), np.nan, np.float32)
+    s = louver.compress(louver.prune(rng.standard_normal((out, channels)).astype(np.float16), "2:4"), "2:4")
+    given = (x, s, y, channels, h, w, out, first)
+    louver.jit(in_two_arms).emulate[-(-h * w // 64),](*given, BM=64, BN=32, BK=64)
+    image = x.astype(np.float64)
+    image[1:-1, 1:-1] = 0
+    image = image.reshape(-1, channels)
+    odd = np.arange(h * w) // 64 % 2 == 1
+    image[odd, :first] = 0
+    image[odd] *= -1
+    np.testing.assert_allclose(y, image @ s.dense().astype(np.float64).T, rtol=1e-3, atol=1e-2)

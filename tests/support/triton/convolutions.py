@@ -62,3 +62,28 @@ def by_digits(x, w, y, C, W, OUT, OH, OW, KH, KW, sc, si, skh, LEFT: tl.constexp
         weights = (out % OUT)[None, :] * (C * KH * KW) + (c * si + h * skh + v)[:, None]
         acc += tl.dot(image, tl.load(w + weights, inside[:, None], 0.0))
     tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < OH * OW)[:, None] & (out < OUT)[None, :])
+
+
+@triton.jit
+def in_two_arms(x, w, y, C, H, W, OUT, first, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y[p, o] = sum over c of x[p, c] · w[o, c] on the border of an image. Odd programs subtract, and begin at another channel."""
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    out = tl.arange(0, BN)
+    row, column = place // W, place % W
+    border = (row < 1) | (row > H - 2) | (column < 1) | (column > W - 2)
+    acc = tl.zeros((BM, BN), tl.float32)
+    if tl.program_id(0) % 2 == 0:
+        for c in range(0, C, BK):
+            k = c + tl.arange(0, BK)
+            image = tl.load(x + place[:, None] * C + k[None, :], border[:, None] & (k < C)[None, :], 0.0)
+            acc += tl.dot(
+                image, tl.load(w + out[None, :] * C + k[:, None], (k < C)[:, None] & (out < OUT)[None, :], 0.0)
+            )
+    else:
+        for c in range(first, C, BK):
+            k = c + tl.arange(0, BK)
+            image = tl.load(x + place[:, None] * C + k[None, :], border[:, None] & (k < C)[None, :], 0.0)
+            acc -= tl.dot(
+                image, tl.load(w + out[None, :] * C + k[:, None], (k < C)[:, None] & (out < OUT)[None, :], 0.0)
+            )
+    tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < H * W)[:, None] & (out < OUT)[None, :])

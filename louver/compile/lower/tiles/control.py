@@ -126,6 +126,7 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             low.known.has(each.registers[0], Facts(low.multiple(argument)))
     _may_follow(low, block)
     before = replace(low.accesses)
+    kept = dict(low.bits)
     conditions = keep_bits(low, op)
     outside = {each: low.values[each] for each in conditions}
     flying = [each for each in block.ops if isinstance(each, tt.DotOp) and each.in_flight is not None]
@@ -158,6 +159,8 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
             loop.repeat_if(goes_on())
         if flying:
             k.emit(WgmmaWait(0))
+    # Another loop may be in another branch, which these registers do not reach.
+    low.bits = kept
     low.accesses.join(before)
     _bind(low, op.results, _elements(low, carried))
 
