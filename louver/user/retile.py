@@ -17,10 +17,10 @@ SM_COUNT = 132
 """The SM count to assume without a GPU: an H200's."""
 
 LONG = 8192
-"""The least K for which programs that share it gain more than they lose with a product's producer and tiles."""
+"""The least K that programs share in place of a product. A guess from one kernel (`leaves_idle`)."""
 
 IDLE = 4
-"""How many times more SMs they then use, at least."""
+"""How many times more SMs they then use, at least. A guess, too."""
 
 
 def schedule_of(
