@@ -80,7 +80,8 @@ def _mostly_dense(made: CompiledTiles) -> str | None:
 def _computed(made: CompiledTiles) -> str | None:
     """The sparse arguments that are addressed at run time, if warpgroups multiply them.
 
-    One such product ran at 0.79 of Triton's dense kernel on an H200 (docs/perf-log/62). Those of few tokens wait for memory, and gain.
+    One such product ran at 0.79 of Triton's dense kernel on an H200 (`docs/perf-log/69-launchers-of-other-packages.md`). Those of
+    few tokens wait for memory, and gain.
     """
     names = sorted(made.options.computed or ())
     multiplied = any(

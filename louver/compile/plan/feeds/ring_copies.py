@@ -82,7 +82,7 @@ ENOUGH_CTAS = 2
 """CTAs on an SM from which copies that arrive in time are worth more than another CTA.
 
 Three CTAs of four slots took 0.81 to 0.95 of the time of four CTAs of three, and 1.19 where few programs have work. Two of four
-took 0.80 to 0.96 of three of two (docs/perf-log/64).
+took 0.80 to 0.96 of three of two (`docs/perf-log/69-launchers-of-other-packages.md`).
 """
 
 LEAST_IN_FLIGHT = 4
