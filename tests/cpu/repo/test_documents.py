@@ -21,7 +21,8 @@ LINKED = [*DOCUMENTS, *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/**/
 CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and path.parent.name != "perf-log"]
 """The documents that are no history: what they name exists."""
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-MOST_FILES_OF_A_LIFE, MOST_WORDS_OF_THE_MAP, MOST_WORDS_OF_A_PAGE = 60, 2500, 1400
+LOG = ROOT / "docs" / "perf-log"
+MOST_FILES_OF_A_LIFE, MOST_WORDS_OF_THE_MAP, MOST_WORDS_OF_A_PAGE, MOST_WORDS_OF_THE_LOG = 60, 2500, 1400, 10_000
 
 
 def without_blocks(document: Path) -> str:
@@ -139,6 +140,16 @@ def test_documents_are_short() -> None:
     written = {path.name: re.sub(r"<!-- text .*?<!-- end -->", "", without_blocks(path), flags=re.S) for path in pages}
     long = {name: count for name, text in written.items() if (count := len(text.split())) > MOST_WORDS_OF_A_PAGE}
     assert not long, f"a page has at most {MOST_WORDS_OF_A_PAGE} words that people write: split it by task"
+
+
+def test_the_log_is_short_and_its_index_complete() -> None:
+    """The log grew to 29,000 words, in which nobody found a number."""
+    sections = {path.name: path.read_text(encoding="utf-8") for path in LOG.glob("*.md")}
+    index = sections.pop("README.md")
+    assert sections.keys() == set(re.findall(r"^- \[\w+\]\(([\w-]+\.md)\) ", index, re.M))
+    assert not [name for name, text in sections.items() if not re.match(r"# \S.*\n\n\*History, written ", text)]
+    words = sum(len(text.split()) for text in (index, *sections.values()))
+    assert words <= MOST_WORDS_OF_THE_LOG, "move lessons to docs/lessons.md, and delete sections: git has them"
 
 
 def test_a_pass_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
