@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity
-from louver.compile.compiled import CompiledTiles
+from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.emulator import Seeded
 from louver.ir.interpret import run_kernel
-from louver.ptx.assembler import assemble
+from louver.library.occupancy import with_room
 from support.compiled import compiled_ttir, read_copy
 from support.emulate_tiles import emulate_tiles
 from support.triton.tile_cases import TILE_CASES, kept_tiles
@@ -63,8 +63,9 @@ def test_the_interpreter_agrees(rng: np.random.Generator, name: str) -> None:
 
 @pytest.mark.parametrize("name", TILE_CASES)
 def test_the_assembler_takes_it(name: str) -> None:
-    assembly = assemble(compiled_ttir(kept_tiles(name)).ptx, "sm_90a")
-    assert assembly.clean, assembly.warnings
+    # A thread may spill by the warps that the compiler chooses; the kernel is launched with more.
+    found = with_room(CompiledKernel(compiled_ttir(kept_tiles(name)), None), None)
+    assert found.assembly.clean, found.assembly.warnings
 
 
 def test_arguments_that_do_not_fit(rng: np.random.Generator) -> None:

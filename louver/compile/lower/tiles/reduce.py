@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import arith
+from xdsl.dialects.builtin import Float32Type
+from xdsl.ir import Operation
 
 from louver.analysis.passages import end_of
 from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
@@ -17,9 +19,10 @@ from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
 from louver.compile.plan.encode.reduction_plan import ReductionPlan, plan_reduction
-from louver.ir.tile import CombiningOp, ReduceOp
+from louver.ir.tile import CombiningOp, ReduceOp, ReshapeOp, TransOp
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
 from louver.ir.tile.types import element_of
+from louver.isa.floating import Fma
 from louver.isa.instruction import LANES
 from louver.ptx.module import Reg
 
@@ -63,6 +66,7 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
         return combined(low, op, a, b)
 
     together = pair_step(low, op.combine.block.first_op) if _commutes(op) else None
+    factors = _factors(low, op)
 
     def along_registers(places: Sequence[Vector], columns: Sequence[Registers], along: int) -> Totals:
         """Combine a thread's elements along a dimension."""
@@ -73,7 +77,12 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
             pieces = _in_pairs(low, pieces, together)
         found: Totals = {}
         for where, elements in pieces:
-            found[where] = combine(found[where], elements) if where in found else elements
+            if where not in found:
+                found[where] = elements
+            elif (product := factors.get(elements[0])) is not None:
+                found[where] = (low.emit(Fma(), *product, found[where][0]),)
+            else:
+                found[where] = combine(found[where], elements)
         return found
 
     totals = along_registers(layout.registers, [low.values[source] for source in op.srcs], axis)
@@ -93,6 +102,27 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
     places = [()] if result is None else result.registers
     for number, each in enumerate(op.result):
         low.values[each] = tuple(totals[at][number] for at in places)
+
+
+def _factors(low: Lowering, op: ReduceOp) -> dict[Reg, tuple[Reg, ...]]:
+    """The factors of each product that a sum adds. A multiply-add rounds once; the order of a sum's roundings is not specified."""
+    value = op.srcs[0]
+    while isinstance(value.owner, ReshapeOp | TransOp):
+        value = value.owner.operands[0]
+    product = value.owner
+    if not isinstance(product, arith.MulfOp) or not isinstance(element_of(value.type), Float32Type):
+        return {}
+    if not _commutes(op) or not isinstance(op.combine.block.first_op, arith.AddfOp) or not _runs_straight(product, op):
+        return {}
+    return dict(zip(low.values[value], zip(*map(low.values.__getitem__, product.operands), strict=True), strict=True))
+
+
+def _runs_straight(first: Operation, last: Operation) -> bool:
+    """Whether no loop or branch between two operations may change registers that it carries."""
+    between = first.next_op if first.parent is last.parent else None
+    while between is not None and between is not last and (not between.regions or isinstance(between, ReduceOp)):
+        between = between.next_op
+    return between is last
 
 
 def _in_pairs(

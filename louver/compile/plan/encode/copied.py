@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
-from louver.compile.plan.encode.unit import multiplies
 from louver.compile.plan.feeds.chunks import chunk_of
-from louver.compile.plan.feeds.copied_loads import addresses, may_be_copied, only_user
+from louver.compile.plan.feeds.copied_loads import addresses, is_unchanged, known_ahead, may_be_copied, only_user
 from louver.compile.plan.feeds.neighbours import loaded_along, row_bytes, tile_bytes
-from louver.compile.plan.feeds.steps_ahead import Sources, computed, only_loads
+from louver.compile.plan.feeds.steps_ahead import computed, only_loads
 from louver.ir.tile import DotOp, FuncOp, LoadOp, TransOp
+from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.swizzle import CHUNK
 
@@ -31,9 +31,10 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
     staged: operands of dots in shared memory, each with the dimension of its neighbours there.
     """
     found: dict[SSAValue, int] = {}
-    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
+    apart = apart_of(function)
+    for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
         block = loop.body.block
-        dots = [op for op in block.ops if isinstance(op, DotOp) and multiplies(op, staged)]
+        dots = [op for op in block.ops if isinstance(op, DotOp) and (op.a in staged or op.b in staged)]
         if not dots:
             continue
         loads = [op for op in block.ops if isinstance(op, LoadOp) and as_tensor(op.result.type) is not None]
@@ -41,9 +42,9 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
         made, _ = computed([operand for dot in dots for operand in (dot.a, dot.b)], block)
         for load in loads:
             along = _taken_along(load, staged, multiplied=load in made)
-            if along is None or load in others or not may_be_copied(load):
+            if along is None or load in others or not may_be_copied(load) or not is_unchanged(load, loop, apart):
                 continue
-            if Sources(loop, addresses(load), repeated=True).known_ahead:
+            if known_ahead(loop, addresses(load), apart, repeated=True):
                 found[load.result] = along
     return found
 
