@@ -13,6 +13,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import constant_integer, position
+from louver.compile.plan.feeds.chunks import known_chunk
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
@@ -98,8 +99,11 @@ class _Reader:
             return self.along(loop.iter_args[index]) if isinstance(loop, scf.ForOp) and index >= 0 else None
         match owner:
             case tt.LoadOp():
-                found = self.strides(owner.ptr)
-                return found.index(1) if found.count(1) == 1 else None
+                found, pieces = self.strides(owner.ptr), known_chunk(owner)
+                if found.count(1) == 1:
+                    return found.index(1)
+                # Columns by quotient and remainder are neighbours in pieces.
+                return pieces[0] if pieces is not None and pieces[1] > memory_bytes(owner.result.type) else None
             case tt.TransOp():
                 inner = self.along(owner.src)
                 return None if inner is None else list(owner.order.get_values()).index(inner)
