@@ -34,6 +34,24 @@ def by_loaded_steps(x, w, y, steps, of_x, COUNT, sxm, swn, BM: tl.constexpr, BN:
     tl.store(y + m[:, None] * BN + n[None, :], total)
 
 
+@triton.jit
+def by_a_walked_table(x, w, y, table, COUNT, sxm, swn, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The same, with a pointer that walks along a table of both distances, one step ahead."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    x_at = x + m[:, None] * sxm + tl.load(table) + k[None, :]
+    w_at = w + n[:, None] * swn + tl.load(table + 1) + k[None, :]
+    table += 2
+    x_by, w_by = tl.load(table), tl.load(table + 1)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(COUNT, 0, -1):
+        total += tl.dot(tl.load(x_at), tl.load(w_at).T)
+        x_at += x_by
+        w_at += w_by
+        table += 2
+        x_by, w_by = tl.load(table), tl.load(table + 1)
+    tl.store(y + m[:, None] * BN + n[None, :], total)
+
+
 def _given(rng: np.random.Generator, starts: list[int]) -> tuple[list[object], np.ndarray, np.ndarray]:
     x = rng.standard_normal((M, K)).astype(np.float16)
     w = louver.prune(rng.standard_normal((N, K)).astype(np.float16), "2:4")
@@ -60,3 +78,17 @@ def test_a_wrong_column_is_reported(rng: np.random.Generator, start: int) -> Non
     with pytest.raises(louver.AddressError):
         louver.jit(by_loaded_steps).emulate[(1,)](*given)
     assert np.isnan(y[:, -1 if start > 0 else 0]).all()
+
+
+def _walked(rng: np.random.Generator, starts: list[int]) -> tuple[list[object], np.ndarray, np.ndarray]:
+    given, y, wanted = _given(rng, starts)
+    table = np.array([*starts[:1], *np.diff(starts), 0, 0], np.int32).repeat(2)
+    return [*given[:3], table, *given[5:]], y, wanted
+
+
+def test_a_walked_table_is_read_ahead(rng: np.random.Generator) -> None:
+    given, y, wanted = _walked(rng, [32, 96, 0, 64, 32])
+    kernel = louver.jit(by_a_walked_table)
+    kernel.emulate[(1,)](*given)
+    np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-4)
+    assert "cp.async" in kernel.explain[(1,)](*given).ptx

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
+from louver.analysis.passages import came_from
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
 from louver.compile.plan.feeds.steps_ahead import Sources
 from louver.ir.tile import (
@@ -56,9 +57,13 @@ def is_padding(value: SSAValue | None) -> bool:
 
 
 def array_of(pointer: SSAValue) -> SSAValue | None:
-    """The argument to which offsets are added to compute pointers; None if there is no such argument."""
-    while not isinstance(pointer.owner, Block):
-        match pointer.owner:
+    """The argument to which offsets are added to compute pointers, also in the steps of a loop; None if there is no such argument."""
+    found, seen, pending = set[SSAValue](), set[SSAValue](), [pointer]
+    while pending:
+        if (value := pending.pop()) in seen:
+            continue
+        seen.add(value)
+        match value.owner:
             case (
                 AddPtrOp(ptr=inner)
                 | SplatOp(src=inner)
@@ -66,10 +71,14 @@ def array_of(pointer: SSAValue) -> SSAValue | None:
                 | ExpandDimsOp(src=inner)
                 | PointerCastOp(src=inner)
             ):
-                pointer = inner
+                pending.append(inner)
+            case _ if sources := came_from(value):
+                pending += sources
+            case Block() as block if isinstance(block.parent_op(), FuncOp):
+                found.add(value)
             case _:
                 return None
-    return pointer if isinstance(pointer.owner.parent_op(), FuncOp) else None
+    return found.pop() if len(found) == 1 else None
 
 
 def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
