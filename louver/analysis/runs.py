@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
@@ -18,6 +18,9 @@ from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile.types import as_tensor, element_of, memory_bytes, tensor_of
 from louver.isa.async_copy import CopyBytes
+
+LOADED = 16
+"""The power of two that is guessed to divide a number that is loaded: the most elements that one access moves."""
 
 WHOLE = 1 << 32
 """The power of two that counts as the divisor of 0."""
@@ -62,11 +65,19 @@ class Runs:
     """Finds the runs of a function's integers and pointers, by induction over its loops.
 
     multiples: powers of two that divide the arguments. own: remainders that count as their dividends.
+    sure: if given, numbers that are loaded are guessed to be multiples of `LOADED`. `sure` knows the same without the guess.
+    What follows from the guess is only the alignment of addresses: that neighbours follow one another, and have one mask, is sure.
     """
 
-    def __init__(self, multiples: Mapping[SSAValue, int], own: Collection[Operation] = ()) -> None:
-        self.multiples, self.own = multiples, own
+    def __init__(
+        self, multiples: Mapping[SSAValue, int], own: Collection[Operation] = (), sure: Runs | None = None
+    ) -> None:
+        self.multiples, self.own, self.sure = multiples, own, sure
         self._known: dict[Key, Run | None] = {}
+
+    def guessing(self) -> Runs:
+        """The same, with the guess about loaded numbers."""
+        return Runs(self.multiples, self.own, self)
 
     def knowing(self, multiples: Mapping[SSAValue, int]) -> Runs:
         """The same with further multiples of arguments."""
@@ -109,6 +120,8 @@ class Runs:
         owner = value.owner
         if as_tensor(value.type) is None or count == 1:
             return True
+        if self.sure is not None:
+            return self.sure.same(value, dimension, count)
         match owner:
             case arith.ConstantOp():
                 return constant_integer(value) is not None
@@ -195,6 +208,8 @@ class Runs:
             case tt.ReshapeOp():
                 inner = in_line(op, dimension, count)
                 return None if inner is None else self.of(op.src, inner, count)
+            case tt.LoadOp() if self.sure is not None and isinstance(value.type, IntegerType):
+                return Run(0, LOADED)
             case scf.ForOp() | scf.IfOp():
                 left, right = (self.of(each, dimension, count) for each in came_from(value))
                 return left and right and left.meets(right)
@@ -211,6 +226,8 @@ class Runs:
         """The run of the result of an operation on elements, from the runs of its operands."""
         first, last = runs[0], runs[-1]
         multiple = min(first.multiple, last.multiple)
+        if self.sure is not None and first.step and isinstance(op, (*_RESTS, *_DIVISIONS)):
+            return self.sure.of(op.results[0], dimension, count)
         match op:
             case arith.AddiOp():
                 return Run(first.step + last.step, multiple)
@@ -218,6 +235,8 @@ class Runs:
                 return Run(first.step - last.step, multiple)
             case arith.MuliOp():
                 return self._product(op, first, last)
+            case arith.AndIOp() if first.step == last.step == 0:
+                return Run(0, max(first.multiple, last.multiple))
             case tt.AddPtrOp():
                 pointer = element_of(op.ptr.type)
                 assert isinstance(pointer, tt.PointerType)

@@ -30,6 +30,7 @@ from xdsl.dialects.builtin import (
     TensorType,
     UnitAttr,
     UnrealizedConversionCastOp,
+    i1,
     i16,
     i32,
     i64,
@@ -58,7 +59,7 @@ from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_numbers import Number, TileNumbers
 from louver.ir import tile as tt
-from louver.ir.arith import ExtUIOp, TruncIOp
+from louver.ir.arith import TruncIOp
 from louver.ir.computed import CODES, COLUMNS, COUNT, MULTIPLIER, NAN, ROWS, SHIFT, VALUES, VIOLATIONS
 from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
@@ -378,13 +379,14 @@ class _Load:
         self.columns = tile.get_shape()[proven.columns]
         self.group = MAPS[element_bits(self.element)].group
         self.entry = ENTRY_CODES * self.group
-        self.piece = max(proven.piece, self.group)
+        # Columns that are neighbours wherever they begin are one piece: the copy tests how its address is aligned.
+        whole = min(proven.line, proven.masked) == self.entry
+        self.piece = max(proven.piece, self.entry if whole and tensor.lines is None else self.group)
         self.parts = None
         if proven.apart is not None and proven.line >= self.entry and proven.piece > 1:
             # A loop along K changes rows alone: the rest is divided before it.
             self.parts = Part("rest", apart, proven.apart), Part("rows", apart, proven.apart)
         # A piece may be longer than an entry, whose columns alone are checked with its codes.
-        whole = min(proven.line, proven.masked) == self.entry > self.piece
         self.checked = self.entry if whole else min(self.piece, self.entry)
 
     @property
@@ -425,7 +427,8 @@ class _Load:
         """
         if self.proven.piece > 1 and self.tensor.lines is None:
             return make.shifted(line, KEPT.bit_length() - 1)
-        place = make.times(make.shifted(line, self.piece.bit_length() - 1), self.piece // KEPT)
+        aligned = max(self.proven.piece, self.group)
+        place = make.masked(make.shifted(line, KEPT.bit_length() - 1), -(aligned // KEPT))
         return cast("SSAValue", make.wide(place))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
@@ -452,19 +455,28 @@ class _Load:
         make = TileNumbers(self.op)
         report(self.tensor.flag, make.whole(found.wrong, shape), make)
         line = make.wide(found.line)
-        held = make.compared(line, "ult", self.tensor.count)
-        shown, filler = make.both(found.shown, held), make.filled(METADATA_PADDING, i16, shape)
-        word = make.shifted(line, self.entry.bit_length() - 1)
-        low = self._load(self.tensor.codes, word, shown, filler, shape)
+        # What is not wrong is held.
+        held = (
+            make.differ(found.wrong, make.constant(1, i1))
+            if self.tensor.lines is None
+            else make.compared(line, "ult", self.tensor.count)
+        )
+        shown, word = make.both(found.shown, held), self.entry.bit_length() - 1
         if self.proven.piece >= self.entry:
-            return low
-        # An entry that begins inside of a word ends in the next one.
-        high = self._load(self.tensor.codes, make.add(word, 1), shown, filler, shape)
-        low, high = (insert_before(self.op, ExtUIOp(each, TensorType(i32, shape))) for each in (low, high))
-        group = make.shifted(found.line, self.group.bit_length() - 1)
-        bits = make.times(make.narrow(make.masked(group, ENTRY_CODES - 1)), CODE_BITS)
-        both = make.either(make.left(high, 16), low)
-        return insert_before(self.op, TruncIOp(make.whole(make.right(both, bits), shape), TensorType(i16, shape)))
+            filler = make.filled(METADATA_PADDING, i16, shape)
+            return self._load(self.tensor.codes, make.shifted(line, word), shown, filler, shape)
+        # An entry that begins in the upper half of two words may end in the next two.
+        words = insert_before(
+            self.op, tt.PointerCastOp.build(operands=[self.tensor.codes], result_types=[tt.PointerType(i32)])
+        )
+        at, inside = make.shifted(line, word + 1), make.masked(make.narrow(found.line), 2 * self.entry - self.group)
+        bits = make.times(inside, CODE_BITS // self.group)
+        filler = make.filled(METADATA_PADDING << 16 | METADATA_PADDING, i32, shape)
+        low = self._load(words, at, shown, filler, shape)
+        high = self._load(words, make.add(at, 1), make.both(shown, make.compared(bits, "ugt", 16)), filler, shape)
+        both = make.either(make.left(make.unsigned(high), 32), make.unsigned(low))
+        found_bits = make.whole(make.right(both, make.wide(bits)), shape)
+        return insert_before(self.op, TruncIOp(found_bits, TensorType(i16, shape)))
 
     def _found(
         self,

@@ -15,10 +15,14 @@ FLAG_MULTIPLE = 16
 """Bytes to which a page of violations is aligned."""
 
 
+def known_flag(function: tt.FuncOp) -> SSAValue | None:
+    """The argument for the page of violations; None if there is none."""
+    return next((value for value, name in function.argument_names.items() if name == VIOLATIONS), None)
+
+
 def flag_of(function: tt.FuncOp) -> SSAValue:
     """The argument for the page of violations. A function that has none gets one behind its others."""
-    block, names = function.body.block, function.argument_names
-    known = next((value for value, name in names.items() if name == VIOLATIONS), None)
+    block, known = function.body.block, known_flag(function)
     if known is not None:
         return known
     attributes = [*function.argument_attributes, {DIVISIBILITY: IntegerAttr(FLAG_MULTIPLE, 32), APART: UnitAttr()}]

@@ -85,7 +85,9 @@ class AsyncCopyOp(IRDLOperation):
 
     free: all threads have synchronized since the last read of the slot.
     elsewhere: an address. Where the mask is false, elements from this address are copied in place of zeros.
-    chunk: bytes that a thread copies at once. They are neighbours at an aligned address with the same mask.
+    chunk: bytes that a thread copies at once. They are neighbours with the same mask.
+    sure: bytes by which addresses are known to be aligned. If they are less than a chunk, the addresses are tested, and where one is
+        not aligned to a chunk, so many bytes are copied at once.
     """
 
     name = "ttg.async_copy_global_to_local"
@@ -96,6 +98,7 @@ class AsyncCopyOp(IRDLOperation):
     elsewhere = opt_operand_def(PointerType)
     free = opt_prop_def(UnitAttr)
     chunk = prop_def(IntegerAttr[I32])
+    sure = prop_def(IntegerAttr[I32])
     result = result_def(T)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
@@ -109,9 +112,11 @@ class AsyncCopyOp(IRDLOperation):
         elsewhere: SSAValue | None = None,
         *,
         chunk: int,
+        sure: int,
         free: bool = False,
     ) -> None:
-        properties: dict[str, Attribute] = {"chunk": IntegerAttr(chunk, i32), **({"free": UnitAttr()} if free else {})}
+        properties: dict[str, Attribute] = {"chunk": IntegerAttr(chunk, i32), "sure": IntegerAttr(sure, i32)}
+        properties |= {"free": UnitAttr()} if free else {}
         super().__init__(operands=[ptr, slot, mask, elsewhere], properties=properties, result_types=[slot.type])
 
     def verify_(self) -> None:

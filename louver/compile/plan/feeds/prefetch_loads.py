@@ -24,16 +24,25 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
+from louver.compile.decompose.reported import known_flag
 from louver.compile.plan.encode.unit import multiplies as of_warpgroups
-from louver.compile.plan.feeds.copied_loads import addresses, is_unchanged, known_ahead
+from louver.compile.plan.feeds.chunks import is_tested
+from louver.compile.plan.feeds.copied_loads import addresses, array_of, is_unchanged, known_ahead
 from louver.compile.plan.feeds.neighbours import tile_bytes
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
-from louver.compile.plan.feeds.steps_ahead import Sources, computed_again, loaded_again, move_up, only_loads
+from louver.compile.plan.feeds.steps_ahead import (
+    Sources,
+    computed_again,
+    guarded_mask,
+    loaded_again,
+    move_up,
+    only_loads,
+)
 from louver.compile.rewrite.insert import carrying, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import CmpiOp
-from louver.ir.tile import DotOp, FuncOp, LoadOp, ReduceOp
+from louver.ir.tile import AtomicRMWOp, DotOp, FuncOp, LoadOp, ReduceOp
 from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
@@ -49,13 +58,14 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
     Loads of scalars, of dot operands and of what is reduced move ahead, if all of them and the sums fit `KEPT_BYTES`.
     A load does not move if its address depends on tiles or sums of the loop. Scalars on which addresses depend move first, so
     that they are there when tiles, or copies of a ring, need them. In a loop that also stores, loads move if no store may
-    change them. If it carries sums of warpgroup products, only those scalars move: what the loop carries keeps products from running on.
+    change them. If it carries sums of warpgroup products, only those scalars move: what the loop carries keeps products from running on,
+    as does a branch of copies that test their addresses. Reports of violations move with the loads, which need the same conditions.
 
     warps: warps of a CTA.
     rings: whether ring-copies follows. Loads that it copies do not move ahead.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        staged, apart = staged_operands(function), apart_of(function)
+        staged, apart, flag = staged_operands(function), apart_of(function), known_flag(function)
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             block = loop.body.block
             dots = [op for op in block.walk() if isinstance(op, DotOp)]
@@ -67,6 +77,7 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
             needed = Sources(loop, [each for tile in tiles for each in addresses(tile)], repeated=False).loads
             # Warps wait for their own products, which do not run on.
             runs_on = any(dot.c in block.args for dot in dots if dot.parent is block and of_warpgroups(dot, staged))
+            runs_on &= not any(rings and is_tested(op) and goes_to_ring(loop, op, apart) for op in tiles)
             ahead = only_loads(loop) or not runs_on
             multiplied = _multiplied(dots, loop) if multiplies else set(block.ops)
             loads = [
@@ -82,8 +93,12 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
             kept = sum(map(tile_bytes, [*(load.result for load in loads), *sums]))
             if kept > KEPT_BYTES * LANES * warps:
                 continue
-            for each in ([op for op in loads if op in needed], [op for op in loads if op not in needed]):
-                loop = _load_ahead(loop, each) if each else loop
+            first, then = [op for op in loads if op in needed], [op for op in loads if op not in needed]
+            loop = _load_ahead(loop, first) if first else loop
+            if then:
+                reports = [op for op in loop.body.block.ops if isinstance(op, AtomicRMWOp) and array_of(op.ptr) is flag]
+                known = [op for op in reports if known_ahead(loop, op.operands, apart, repeated=False)]
+                _load_ahead(loop, then, known)
         remove_dead(function)
 
 
@@ -117,10 +132,10 @@ def _loads_of(operand: SSAValue, loop: scf.ForOp) -> set[Operation] | None:
     return found
 
 
-def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> scf.ForOp:
-    """Move these loads of the loop one step ahead. Returns the new loop."""
+def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp], reports: Sequence[AtomicRMWOp] = ()) -> scf.ForOp:
+    """Move these loads and reports of the loop one step ahead. Returns the new loop."""
     block, end = loop.body.block, end_of(loop.body.block)
-    sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
+    sources = Sources(loop, [each for op in (*loads, *reports) for each in op.operands], repeated=False)
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
     # Before the dot, the tiles of this step are stored to shared memory, so their registers are free.
@@ -128,7 +143,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> scf.ForOp:
 
     runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
-    first = _loads_at(loop, loads, made, starts, runs)
+    first = _loads_at(loop, loads, made, starts, runs, reports)
 
     # The next number may overflow. The difference to the upper bound does not: it is at least 1, and fits as unsigned.
     number = block.args[0]
@@ -137,7 +152,9 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> scf.ForOp:
     following = insert(at, arith.AddiOp(number, loop.step), loop).results[0]
     following.name_hint = number.name_hint
     ends = dict[SSAValue, SSAValue](zip(block.args, (following, *end.operands), strict=True))
-    ahead = _loads_at(at, loads, [op for op in made if op in varying], ends, goes_on)
+    ahead = _loads_at(at, loads, [op for op in made if op in varying], ends, goes_on, reports)
+    for op in reports:
+        Rewriter.erase_op(op)
     return _carry(loop, loads, first, ahead)
 
 
@@ -147,12 +164,17 @@ def _loads_at(
     made: Iterable[Operation],
     known: dict[SSAValue, SSAValue],
     guard: SSAValue,
+    reports: Sequence[AtomicRMWOp],
 ) -> list[SSAValue]:
-    """Clones loads before an operation, under the condition `guard`, and returns their results.
+    """Clones loads and reports before an operation, under the condition `guard`, and returns the results of the loads.
 
     known: maps values of the body to values there.
     """
     computed_again(before, made, known, guard)
+    for op in reports:
+        again = op.clone(known)
+        again.operands[2] = guarded_mask(before, op, known, guard)
+        insert(before, again, op)
     return [loaded_again(before, load, known, guard) for load in loads]
 
 

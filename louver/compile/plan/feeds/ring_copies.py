@@ -46,7 +46,7 @@ from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of, is_before, outermost, runs_again
 from louver.compile.plan.feeds.behind_products import first_product, load_behind, take_behind
-from louver.compile.plan.feeds.chunks import chunk_of
+from louver.compile.plan.feeds.chunks import chunk_of, sure_chunk
 from louver.compile.plan.feeds.copied_loads import (
     addresses,
     array_of,
@@ -100,7 +100,7 @@ class _Tile:
     turn: the transpose between load and conversion, if there is one.
     put: the conversion to shared memory.
     elsewhere: for metadata, an address of legal codes that is read in place of masked elements.
-    chunk: bytes that a thread copies at once; not for boxes.
+    chunk: bytes that a thread copies at once; not for boxes. sure: those at any address; fewer if addresses are tested.
     first: the load of the first tile, if the loop loads the tile of the next step.
     """
 
@@ -109,7 +109,13 @@ class _Tile:
     put: tt.ConvertLayoutOp
     elsewhere: SSAValue | None
     chunk: int
+    sure: int
     first: tt.LoadOp | None
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the copy takes a branch."""
+        return self.load.box is None and self.sure < self.chunk
 
     @property
     def memory(self) -> AnyTensor:
@@ -168,7 +174,9 @@ def ring_copies(
                 # The rings of earlier loops may have replaced the outer loop.
                 around = None if wish.home is wish.loop else cast(scf.ForOp, wish.loop.parent_op())
                 copied = {each.put.result for each in wish.tiles}
-                dots = products_in_flight(wish.loop, copied) if in_flight and count >= LEAST_IN_FLIGHT else []
+                # Products do not run on into a branch.
+                runs_on = in_flight and count >= LEAST_IN_FLIGHT and not any(each.is_tested for each in wish.tiles)
+                dots = products_in_flight(wish.loop, copied) if runs_on else []
                 for dot in dots:
                     dot.properties["inFlight"] = UnitAttr()
                 _Ring(wish.loop, wish.tiles, wish.taken, count, 2 if dots else 1, around).make()
@@ -275,7 +283,8 @@ def _tile(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> _Tile
     if not known_ahead(loop, addresses(load), apart, repeated=True):
         return None
     elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
-    return _Tile(load, turn, put, elsewhere, chunk, first)
+    sure = min(chunk, *(sure_chunk(each, along) for each in both))
+    return _Tile(load, turn, put, elsewhere, chunk, sure, first)
 
 
 def _goes_into(load: tt.LoadOp, loop: scf.ForOp) -> bool:
@@ -389,8 +398,8 @@ class _Ring:
         loads = [each.load for each in self.tiles]
         current = self._wait(first, step)
         turns = self._turned(first, step.held, step.phase)
-        dot = first_product(block)
         # There must be no branch between products and the wait for them.
+        dot = None if any(each.is_tested for each in self.tiles) else first_product(block)
         here = made_again(first if dot is None else dot, step.changing, step.following, step.goes_on)
         if dot is not None:
             first = dot.next_op or end
@@ -538,7 +547,8 @@ class _Ring:
             if load.box is None:
                 mask = guarded_mask(before, load, known, goes_on)
                 pointers = known.get(load.ptr, load.ptr)
-                copy = tt.AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
+                sizes = {"chunk": each.chunk, "sure": each.sure}
+                copy = tt.AsyncCopyOp(pointers, tile, mask, each.elsewhere, **sizes, free=free)
                 insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
         return begun
 

@@ -235,8 +235,10 @@ def _place(
     return insert(before, SelectOp(guard, found, other), load).results[0]
 
 
-def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """The mask of a load under the condition `guard`.
+def guarded_mask(
+    before: Operation, load: LoadOp | AtomicRMWOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue
+) -> SSAValue:
+    """The mask of an access under the condition `guard`.
 
     Conditions that change in the loop come first. Loads share them, so their conjunction is computed once. Conditions
     on rows come last.

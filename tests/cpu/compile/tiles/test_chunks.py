@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from louver.compile.plan.feeds.chunks import CHUNK, find_chunks
+from louver.compile.plan.feeds.chunks import CHUNK, GUESS, find_chunks
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp, LoadOp
 
@@ -90,3 +90,57 @@ def test_chunks(body: str, multiples: tuple[int, ...], chunk: int) -> None:
         assert str(found) == f"array<i64: 0, {chunk}>"
     # The attribute is text too.
     assert str(parse_ir(str(module))) == str(module)
+
+
+IN_A_LOOP = """tt.func public @k(%a: !tt.ptr<f16>, %table: !tt.ptr<i32>, %pitch: i32) {{
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %n = arith.constant 8 : i32
+  %none = arith.constant dense<0.0> : tensor<16x16xf32>
+  %r = tt.make_range {{start = 0 : i32, end = 16 : i32}} : tensor<16xi32>
+  %rows = tt.expand_dims %r {{axis = 1 : i32}} : tensor<16xi32> -> tensor<16x1xi32>
+  %columns = tt.expand_dims %r {{axis = 0 : i32}} : tensor<16xi32> -> tensor<1x16xi32>
+  %p0 = tt.splat %pitch : i32 -> tensor<16x1xi32>
+  %p1 = arith.muli %rows, %p0 : tensor<16x1xi32>
+  %p2 = tt.broadcast %p1 : tensor<16x1xi32> -> tensor<16x16xi32>
+  %base = tt.splat %a : !tt.ptr<f16> -> tensor<16x16x!tt.ptr<f16>>
+  %line = tt.addptr %base, %p2 : tensor<16x16x!tt.ptr<f16>>, tensor<16x16xi32>
+  %d = scf.for %i = %zero to %n step %one iter_args(%c = %none) -> (tensor<16x16xf32>) : i32 {{
+    %t0 = tt.addptr %table, %i : !tt.ptr<i32>, i32
+    %t = tt.load %t0 : !tt.ptr<i32>
+    %s = tt.splat %t : i32 -> tensor<1x16xi32>
+    {place}
+    %q = tt.broadcast %w : tensor<1x16xi32> -> tensor<16x16xi32>
+    %p = tt.addptr %line, %q : tensor<16x16x!tt.ptr<f16>>, tensor<16x16xi32>
+    {mask}
+    %x = tt.load %p{masked} : tensor<16x16x!tt.ptr<f16>>
+    %next = tt.dot %x, %x, %c : tensor<16x16xf16> * tensor<16x16xf16> -> tensor<16x16xf32>
+    scf.yield %next : tensor<16x16xf32>
+  }}
+  tt.return
+}}"""
+PLACE = "%w = arith.addi %s, %columns : tensor<1x16xi32>"
+BELOW = """%m0 = arith.cmpi slt, %columns, %s : tensor<1x16xi32>
+    %m = tt.broadcast %m0 : tensor<1x16xi1> -> tensor<16x16xi1>"""
+
+
+@pytest.mark.parametrize(
+    ("place", "mask", "pitch", "guess"),
+    [
+        (PLACE, "", 16, 16),
+        (PLACE, "", 4, 8),
+        (PLACE, "", 1, 0),
+        ("%w = arith.remsi %columns, %s : tensor<1x16xi32>", "", 16, 0),
+        ("%w = arith.divsi %columns, %s : tensor<1x16xi32>", "", 16, 0),
+        ("%w = arith.muli %columns, %s : tensor<1x16xi32>", "", 16, 0),
+        (PLACE, BELOW, 16, 0),
+    ],
+    ids=["moved", "by a pitch of 4", "by any pitch", "wrapped", "divided", "spread", "masked"],
+)
+def test_alignment_of_loaded_numbers_is_guessed(place: str, mask: str, pitch: int, guess: int) -> None:
+    text = IN_A_LOOP.format(place=place, mask=mask, masked=", %m" if mask else "")
+    function = next(op for op in parse_ir(text).walk() if isinstance(op, FuncOp))
+    find_chunks(function, (16, 16, pitch))
+    load = [op for op in function.walk() if isinstance(op, LoadOp)][-1]
+    assert CHUNK not in load.attributes
+    assert str(load.attributes.get(GUESS)) == (f"array<i64: 1, {guess}>" if guess else "None")
