@@ -12,13 +12,18 @@ from xdsl.ir import Operation
 
 from louver.compile.compiled import CompiledTiles
 from louver.compile.decompose.multiply_kept import sparse_origins
+from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.compile.plan.encode.unit import by_warpgroups, is_transposed, product_shape
 from louver.ir.refusal import source_location
 from louver.ir.tile import AtomicOp, DecompressOp, DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
+from louver.isa.mma import Mma
+from louver.isa.move import Move
 from louver.isa.targets import MmaFamily
+from louver.isa.wgmma import Wgmma
 from louver.library.times import H200
+from louver.ptx.module import Block, If, Inst, While
 
 if TYPE_CHECKING:
     from louver.library.occupancy import Assembled
@@ -30,6 +35,16 @@ MOST = 0.6
 """With a larger share of dense products a kernel may not be faster: an adapted product with 0.62 runs at 0.94 times
 Triton's speed, with 0.54 at 1.35 times (`louver bench kernels`).
 """
+
+OUTNUMBERED = 2.0
+"""Clocks of a step's instructions over those of its products from which a kernel may not be faster.
+
+29 of 132 launchers of other packages reach it on an H200; all slow ones are among the 132. 17 of the 29 are below 1.1 times the speed of
+Triton's dense kernel, 8 above 1.2 times (`docs/perf-log/69-launchers-of-other-packages.md`).
+"""
+
+FEW_TOKENS = 16
+"""Columns of a product up to which memory limits it."""
 
 
 def describe_dots(made: CompiledTiles) -> Iterator[str]:
@@ -56,6 +71,7 @@ def reasons_for_dense(found: Assembled) -> tuple[str, ...]:
         _without_instruction(made),
         found.warning,
         _mostly_dense(made),
+        _outnumbered(made),
         _computed(made),
         _expanded(made),
         _waiting(made),
@@ -75,6 +91,38 @@ def _mostly_dense(made: CompiledTiles) -> str | None:
         f"products of dense operands{f' at {places}' if places else ''} take {share:.0%} of the tensor cores' time of a step: the dense "
         "kernel by Triton may be as fast"
     )
+
+
+def _outnumbered(made: CompiledTiles) -> str | None:
+    """The clocks in which threads issue the instructions of a step, if they are many times those of its products."""
+    multiplied = [op for op in made.encoded.walk() if isinstance(op, DotOp) and _loop(op) is not None]
+    # A weight beside few tokens waits for memory, which sends fewer bytes of a sparse one.
+    if not any(op.sparse_index is not None and product_shape(op)[1] > FEW_TOKENS for op in multiplied):
+        return None
+    loops = [list(_own(node.body)) for node in made.kernel.body.walk() if isinstance(node, While)]
+    steps = [each for step in loops if any(map(_is_sparse_product, step)) for each in step]
+    issued = sum(not isinstance(each.op, Move) for each in steps) * made.signature.warps / SCHEDULERS
+    times = issued / sum(map(_clocks, multiplied))
+    if times < OUTNUMBERED:
+        return None
+    return (
+        f"in a step threads issue instructions for {times:.1f} times as long as its products take, and sparsity shortens only the "
+        "products: the dense kernel by Triton may be as fast"
+    )
+
+
+def _own(block: Block) -> Iterator[Inst]:
+    """The instructions of a loop's body, those of its branches too, without those of inner loops."""
+    for node in block.nodes:
+        if isinstance(node, Inst):
+            yield node
+        elif isinstance(node, If):
+            for each in node.blocks:
+                yield from _own(each)
+
+
+def _is_sparse_product(node: Inst) -> bool:
+    return isinstance(node.op, Mma | Wgmma) and node.op.sparse
 
 
 def _computed(made: CompiledTiles) -> str | None:

@@ -41,3 +41,13 @@ def test_a_sum_of_squares_is_multiplied_and_added_at_once(rng: np.random.Generat
     y, squares = np.zeros((64, 16), np.float32), np.zeros(64, np.float32)
     text = louver.jit(kernels.squares_beside).explain[1,](x, w, y, squares, 64, 16, 256, **TILE).ptx
     assert text.count("fma.rn.f32") > text.count("add.rn.f32")
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(64, True), (16, False)])
+def test_instructions_that_outnumber_products_are_a_reason(rng: np.random.Generator, tokens: int, told: bool) -> None:
+    """Few tokens wait for memory, which sends fewer bytes of a sparse weight."""
+    x = rng.standard_normal((tokens, 256)).astype(np.float16)
+    w = louver.compress(louver.prune(rng.standard_normal((64, 256)).astype(np.float16), "2:4"), "2:4")
+    given = x, w, np.zeros((tokens, 64), np.float32), x.copy(), np.zeros(tokens, np.float32), tokens, 64, 256
+    found = louver.jit(kernels.kept_changes).explain[1,](*given, TM=tokens, TN=64, TK=64)
+    assert ("times as long as its products take" in str(found.warning)) == told
