@@ -65,7 +65,8 @@ class Runs:
     """Finds the runs of a function's integers and pointers, by induction over its loops.
 
     multiples: powers of two that divide the arguments. own: remainders that count as their dividends.
-    sure: if given, numbers that are loaded are guessed to be multiples of `LOADED`. `sure` knows the same without the guess.
+    sure: if given, numbers that are loaded, and quotients, are guessed to be multiples of `LOADED`. `sure` knows the same without the
+    guess.
     What follows from the guess is only the alignment of addresses: that neighbours follow one another, and have one mask, is sure.
     """
 
@@ -83,8 +84,11 @@ class Runs:
         """The same with further multiples of arguments."""
         return Runs({**self.multiples, **multiples}, self.own)
 
-    def chunk(self, load: tt.LoadOp, dimension: int) -> int:
-        """The largest number of bytes along a dimension that one copy of a load may move; 0 if there is no such copy."""
+    def chunk(self, load: tt.LoadOp, dimension: int, masked: int = 0) -> int:
+        """The largest number of bytes along a dimension that one copy of a load may move; 0 if there is no such copy.
+
+        masked: elements that have one mask; 0 if all of the copy have it.
+        """
         tensor = tensor_of(load.ptr)
         assert isinstance(tensor.element_type, tt.PointerType)
         size = memory_bytes(tensor.element_type.pointee)
@@ -92,18 +96,18 @@ class Runs:
             count = bytes_ // size
             if count < 1 or tensor.get_shape()[dimension] % count:
                 continue
-            if self.moves(load, dimension, count):
+            if self.moves(load, dimension, count, masked):
                 return bytes_
         return 0
 
-    def moves(self, op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, dimension: int, count: int) -> bool:
-        """Whether one access may move each aligned block of `count` neighbours along a dimension."""
+    def moves(self, op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, dimension: int, count: int, masked: int = 0) -> bool:
+        """Whether one access may move each aligned block of `count` neighbours along a dimension. masked: as in `chunk`."""
         pointer = tensor_of(op.ptr).element_type
         assert isinstance(pointer, tt.PointerType)
         size, run = memory_bytes(pointer.pointee), self.of(op.ptr, dimension, count)
         # The address of a single element is aligned to its type.
         aligned = count == 1 or (run is not None and run.step == size and run.multiple % (size * count) == 0)
-        return aligned and (op.mask is None or self.same(op.mask, dimension, count))
+        return aligned and (op.mask is None or self.same(op.mask, dimension, masked or count))
 
     def of(self, value: SSAValue, dimension: int, count: int) -> Run | None:
         """The run of each aligned block of `count` neighbours along a dimension of a tile; None if they are not a run.
@@ -277,15 +281,16 @@ class Runs:
             return Run(0, 1) if length % (first.step * count) == 0 else None
         if first.step or last.step:
             return None
+        unknown = 1 if self.sure is None else LOADED
         if by is None or by < 1:
-            return Run(0, 1)
+            return Run(0, unknown)
         by = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
         if isinstance(op, arith.DivUIOp) and isinstance(added, arith.AddiOp):
             # An addend below the divisor does not change the quotient if the other one is a multiple of the divisor.
             more, before = constant_everywhere(added.rhs), self.of(added.lhs, dimension, count)
             if more is not None and 0 <= more < by and before is not None and before.step == 0:
                 whole = max(whole, before.multiple)
-        return Run(0, whole // by if whole % by == 0 else 1)
+        return Run(0, whole // by if whole % by == 0 else unknown)
 
 
 def _stays(run: Run, count: int) -> bool:

@@ -20,7 +20,7 @@ docs/computed-addresses.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -40,9 +40,8 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.alignment import NOTHING, Needs
 from louver.analysis.apart import Apart
-from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import is_zero
-from louver.analysis.passages import passed_to, root_of
+from louver.analysis.passages import root_of
 from louver.analysis.runs import WHOLE, Run, Runs
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_rows_apart
@@ -53,6 +52,7 @@ from louver.compile.decompose.ordered_entries import hardware_places, in_hardwar
 from louver.compile.decompose.replaced_offsets import whole_where_replaced
 from louver.compile.decompose.reported import report
 from louver.compile.decompose.sample import Part, Places, Samples
+from louver.compile.decompose.sparse_axis import columns_of
 from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
 from louver.compile.decompose.zeroed_columns import Below, own_below, zeroed_columns
 from louver.compile.rewrite.insert import insert_before
@@ -65,7 +65,7 @@ from louver.ir.polynomial import Size
 from louver.ir.refusal import unsupported
 from louver.ir.tile.multiples import APART, DIVISIBILITY, MATRIX, multiples_of
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import AnyTensor, as_tensor, element_bits, memory_bytes, tensor_of
+from louver.ir.tile.types import AnyTensor, element_bits, memory_bytes, tensor_of
 from louver.isa.metadata import CODE_BITS, ENTRY_CODES, MAPS
 
 MULTIPLE = 16
@@ -108,7 +108,7 @@ def address_sparse_tiles(function: tt.FuncOp, computed: Collection[str]) -> Addr
             raise unsupported("masked elements of a sparse tile are zeros", op, "use other=0")
     runs, across = _proofs(function, names), lengths_across(function)
     found = {as_matrix(op, runs, across=root in across): root for op, root in found.items()}
-    own, counted = own_below({op: _columns(op, runs, across=root in across) for op, root in found.items()})
+    own, counted = own_below({op: columns_of(op, runs, across=root in across) for op, root in found.items()})
     runs = Runs(runs.multiples, own)
     sizes = {value: name for value, name in function.argument_names.items() if isinstance(value.type, IntegerType)}
     apart = Apart(runs, sizes)
@@ -133,42 +133,6 @@ def _proofs(function: tt.FuncOp, roots: Collection[SSAValue]) -> Runs:
     """The runs of addresses, as if the dense tensors began at address 0."""
     multiples = dict(zip(function.body.block.args, multiples_of(function), strict=True))
     return Runs(multiples | dict.fromkeys(roots, WHOLE))
-
-
-def _columns(load: tt.LoadOp, runs: Runs, *, across: bool) -> int:
-    """The dimension of a tile that is the sparse axis: that of neighbours in memory, or the other one for a tensor that is
-    sparse along its last axis but one. If no neighbours are known, the dimension along which a dot sums, or else a reduction.
-    """
-    size = memory_bytes(tensor_of(load.result))
-    for dimension in (1, 0):
-        run = runs.of(load.ptr, dimension, 2)
-        if run is not None and run.step == size:
-            return 1 - dimension if across else dimension
-    pending, seen, reduced = [(load.result, False)], set[SSAValue](), 1
-    while pending:
-        value, is_turned = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        for use in value.uses:
-            op = use.operation
-            if isinstance(op, tt.DotOp):
-                if use.index < 2:
-                    return (1 - use.index) ^ is_turned
-            elif isinstance(op, tt.ReduceOp):
-                reduced = op.axis.value.data ^ is_turned
-            elif isinstance(op, tt.TransOp):
-                pending.append((op.result, not is_turned))
-            elif has_no_effect(op) and not op.regions and [_shape(each) for each in op.results] == [_shape(value)]:
-                pending.append((op.results[0], is_turned))
-            else:
-                pending += [(each, is_turned) for each in passed_to(op, use.index)]
-    return reduced
-
-
-def _shape(value: SSAValue) -> tuple[int, ...] | None:
-    tensor = as_tensor(value.type)
-    return None if tensor is None else tuple(tensor.get_shape())
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +162,7 @@ class _Proven:
         that must count as masked where they do not hold.
         """
         across, runs = length is not None, apart.runs
-        columns = _columns(load, runs, across=across)
+        columns = columns_of(load, runs, across=across)
         below = [each for each in zeroed_columns(load, columns) if each[0] in counted]
 
         def moves(count: int, apart: Apart) -> bool:
@@ -366,6 +330,7 @@ class _Load:
     """Replaces one load by loads of values and of codes.
 
     group, entry: columns of a group, and of the groups whose codes are one access. piece: columns whose values are one access.
+    aligned: columns at whose multiples an access begins.
     checked: columns that the load of codes checks at once. multiplied: whether the kernel has dots.
     """
 
@@ -379,20 +344,24 @@ class _Load:
         self.columns = tile.get_shape()[proven.columns]
         self.group = MAPS[element_bits(self.element)].group
         self.entry = ENTRY_CODES * self.group
+        self.aligned = max(proven.piece, self.group)
         # Columns that are neighbours wherever they begin are one piece: the copy tests how its address is aligned.
-        whole = min(proven.line, proven.masked) == self.entry
-        self.piece = max(proven.piece, self.entry if whole and tensor.lines is None else self.group)
+        in_line = proven.piece == 1 and proven.line == self.entry
+        self.piece = self.entry if in_line else self.aligned
+        along, guess = proven.columns, apart.runs.guessing()
+        self.even = tensor.lines is None and in_line and guess.moves(op, along, self.entry, self.group)
         self.parts = None
         if proven.apart is not None and proven.line >= self.entry and proven.piece > 1:
             # A loop along K changes rows alone: the rest is divided before it.
             self.parts = Part("rest", apart, proven.apart), Part("rows", apart, proven.apart)
         # A piece may be longer than an entry, whose columns alone are checked with its codes.
-        self.checked = self.entry if whole else min(self.piece, self.entry)
+        whole = min(proven.line, proven.masked) == self.entry
+        self.checked = self.entry if whole else min(self.aligned, self.entry)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the values of a piece."""
-        return self.piece // KEPT * memory_bytes(self.element)
+        """Bytes of the values of a piece that is proven, or begins at its multiple if loaded numbers do."""
+        return (self.piece if self.even else self.aligned) // KEPT * memory_bytes(self.element)
 
     def replace(self) -> None:
         """Rewrite in place."""
@@ -410,16 +379,28 @@ class _Load:
         make, kept = TileNumbers(self.samples.start), self.piece // KEPT
         row, place = self._index(shape, self.axes.rows), self._index(shape, self.axes.columns)
         column, inside = make.times(make.quotient(place, kept), self.piece), make.rest(place, kept)
+        mask = None
         if self.piece < self.entry:
             begin = make.times(make.quotient(column, self.entry), self.entry)
             found = self._found(row, begin, [(column, make.minus(column, begin))], shape, extent=self.piece, own=True)
+        elif self.piece > self.checked == self.aligned:
+            # The groups of an entry have masks of their own.
+            steps = range(0, self.piece, self.checked)
+            found = self._found(row, column, self._pieces(make, column, steps), shape, extent=self.checked)
+            group = make.times(make.quotient(inside, self.checked // KEPT), self.checked)
+            mask = self._mask(row, make.add(column, group), shape)
         else:
             found = self._found(row, column, [(column, 0)], shape, extent=self.piece, own=True)
         make = TileNumbers(self.op)
         at = make.choice(found.wrong, self.tensor.nan, self._first_value(make, found.line))
         is_whole = isinstance(self.element, IntegerType)
         zero = make.filled(0 if is_whole else 0.0, self.element, shape)
-        return self._load(self.tensor.values, make.add(at, make.wide(inside)), found.shown, zero, shape)
+        return self._load(self.tensor.values, make.add(at, make.wide(inside)), mask or found.shown, zero, shape)
+
+    @staticmethod
+    def _pieces(make: TileNumbers, begin: SSAValue, steps: Iterable[int]) -> list[tuple[SSAValue, Number]]:
+        """The pieces of an entry, each with its first column and the columns before it."""
+        return [(make.add(begin, each) if each else begin, each) for each in steps]
 
     def _first_value(self, make: TileNumbers, line: SSAValue) -> SSAValue:
         """The place of the first value of a piece. What begins within a piece is wrong: in whole pieces, the place proves that
@@ -427,8 +408,7 @@ class _Load:
         """
         if self.proven.piece > 1 and self.tensor.lines is None:
             return make.shifted(line, KEPT.bit_length() - 1)
-        aligned = max(self.proven.piece, self.group)
-        place = make.masked(make.shifted(line, KEPT.bit_length() - 1), -(aligned // KEPT))
+        place = make.masked(make.shifted(line, KEPT.bit_length() - 1), -(self.aligned // KEPT))
         return cast("SSAValue", make.wide(place))
 
     def _codes(self, shape: Sequence[int]) -> SSAValue:
@@ -449,8 +429,7 @@ class _Load:
     def _entries(self, shape: Sequence[int], row: SSAValue, begin: SSAValue) -> SSAValue:
         """Entries that begin at these rows and columns."""
         make = TileNumbers(self.samples.start)
-        steps = range(0, self.entry, self.checked)
-        pieces = [(make.add(begin, each) if each else begin, each) for each in steps]
+        pieces = self._pieces(make, begin, range(0, self.entry, self.checked))
         found = self._found(row, begin, pieces, shape, extent=self.checked)
         make = TileNumbers(self.op)
         report(self.tensor.flag, make.whole(found.wrong, shape), make)
@@ -545,8 +524,8 @@ class _Load:
         """
         columns = make.wide(lines.columns.value)
         faults = list(placed.outside)
-        faults.append(make.compared(make.masked(placed.aligned, min(extent, self.piece) - 1), "ne", 0))
-        if piece.after != 0 or extent > self.piece:
+        faults.append(make.compared(make.masked(placed.aligned, min(extent, self.aligned) - 1), "ne", 0))
+        if piece.after != 0 or extent > self.aligned:
             end = make.minus(lines.length, extent)
             faults.append(make.compared(make.add(placed.inside, piece.after), "sgt", end))
         if not piece.offsets:
@@ -580,7 +559,7 @@ class _Load:
         masks = tuple(mask for each in masked if (mask := self._mask(row, each, shape)) is not None)
         placed = group[:1] if proven.line >= self.group else group
         # In a line, the place of an entry gives that of its pieces.
-        placed = () if self.parts is not None or proven.line >= self.entry > self.piece else placed
+        placed = () if self.parts is not None or proven.line >= self.entry > self.aligned else placed
         return _Piece(tuple(self._offset(row, each, shape) for each in placed), masks, after)
 
     def _offset(self, row: SSAValue, column: SSAValue, shape: Sequence[int], part: Part | None = None) -> SSAValue:

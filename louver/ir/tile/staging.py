@@ -86,8 +86,8 @@ class AsyncCopyOp(IRDLOperation):
     free: all threads have synchronized since the last read of the slot.
     elsewhere: an address. Where the mask is false, elements from this address are copied in place of zeros.
     chunk: bytes that a thread copies at once. They are neighbours with the same mask.
-    sure: bytes by which addresses are known to be aligned. If they are less than a chunk, the addresses are tested, and where one is
-        not aligned to a chunk, so many bytes are copied at once.
+    sure: bytes by which addresses are known to be aligned, and which have the same mask. If they are less than a chunk, addresses and
+        masks are tested, and where one does not fit, so many bytes are copied at once.
     """
 
     name = "ttg.async_copy_global_to_local"

@@ -23,17 +23,18 @@ from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, CopyBytes
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import ConvertInteger
 from louver.isa.memory import Load, Store
+from louver.isa.scalar import Binary
 from louver.ptx.module import Address, Reg
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A chunk that a thread copies. first: the place of its first element. base, offset: its address. mask: None if it is there."""
+    """A chunk that a thread copies. first: the place of its first element. base, offset: its address. masks: one, or those of its parts."""
 
     first: Vector
     base: Reg
     offset: int
-    mask: Reg | None
+    masks: tuple[Reg | None, ...]
 
 
 def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
@@ -75,26 +76,35 @@ def _test(low: Lowering, place: Place, chunks: Sequence[_Chunk], size: int, sure
 
 def _chunks(low: Lowering, op: AsyncCopyOp, layout: Layout) -> Iterator[_Chunk]:
     """The chunks that a thread copies."""
-    tile, size, pointers = tile_of(op.result), op.chunk.value.data, low.values[op.ptr]
+    tile, size, sure, pointers = tile_of(op.result), op.chunk.value.data, op.sure.value.data, low.values[op.ptr]
     assert all(step[tile.fast] * tile.size % size == 0 for step in layout.thread)
-    for first, pointer, mask in zip(layout.registers, pointers, each_of(low, op.mask, len(pointers)), strict=True):
+    masks = dict(zip(layout.registers, each_of(low, op.mask, len(pointers)), strict=True))
+    for first, pointer in zip(layout.registers, pointers, strict=True):
         if first[tile.fast] * tile.size % size:
             # The element is part of an earlier chunk.
             continue
         base, offset = base_of(low, pointer)
-        if mask is not None and op.elsewhere is not None:
-            yield _Chunk(first, low.k.selp(low.k.add(base, offset), low.scalar(op.elsewhere), mask), 0, None)
-        else:
-            yield _Chunk(first, base, offset, mask)
+        if op.mask is not None and op.elsewhere is not None and (mask := masks[first]) is not None:
+            yield _Chunk(first, low.k.selp(low.k.add(base, offset), low.scalar(op.elsewhere), mask), 0, (None,))
+            continue
+        # Elements that no asynchronous copy moves alone have one mask.
+        parts = range(0, size // tile.size, (sure if sure in get_args(CopyBytes) else size) // tile.size)
+        places = [tuple(at + by * (axis == tile.fast) for axis, at in enumerate(first)) for by in parts]
+        yield _Chunk(first, base, offset, tuple(masks[each] for each in places))
 
 
 def _is_uneven(low: Lowering, chunks: Sequence[_Chunk], size: int) -> Reg:
-    """Whether the address of any chunk is no multiple of its bytes."""
+    """Whether the address of any chunk is no multiple of its bytes, or its masks differ."""
     k, words = low.k, list[Reg]()
     for base, offset in dict.fromkeys((each.base, each.offset % size) for each in chunks):
         word = low.emit(ConvertInteger("u32", "u64"), base)
         words.append(k.add(word, offset) if offset else word)
-    return k.setp("ne", "u32", k.and_(reduce(k.or_, words), size - 1), 0)
+    uneven = k.setp("ne", "u32", k.and_(reduce(k.or_, words), size - 1), 0)
+    for chunk in chunks:
+        masks = list(dict.fromkeys(each for each in chunk.masks if each is not None))
+        for each in masks[1:]:
+            uneven = low.emit(Binary("or", "pred"), uneven, low.emit(Binary("xor", "pred"), masks[0], each))
+    return uneven
 
 
 def _copy(low: Lowering, place: Place, chunk: _Chunk, size: int, at_once: int, owner: Reg | None) -> None:
@@ -102,22 +112,17 @@ def _copy(low: Lowering, place: Place, chunk: _Chunk, size: int, at_once: int, o
     if at_once not in get_args(CopyBytes):
         _copy_elements(low, place, chunk, size, at_once, owner)
         return
-    absent = low.constant(0, "pred") if chunk.mask is None else low.inverted(chunk.mask)
-    target = place.address(chunk.first)
+    copy, target = AsyncCopy(cast("CopyBytes", at_once)), place.address(chunk.first)
     for each in range(0, size, at_once):
+        mask = chunk.masks[each * len(chunk.masks) // size]
+        absent = low.constant(0, "pred") if mask is None else low.inverted(mask)
         source = Address(chunk.base, chunk.offset + each)
-        low.k.emit(
-            AsyncCopy(cast("CopyBytes", at_once)),
-            Address(target.base, target.offset + each),
-            source,
-            absent,
-            guard=owner,
-        )
+        low.k.emit(copy, Address(target.base, target.offset + each), source, absent, guard=owner)
 
 
 def _copy_elements(low: Lowering, place: Place, chunk: _Chunk, size: int, at_once: int, owner: Reg | None) -> None:
     """Copy a chunk of elements of 8 or 16 bits, for which no asynchronous copy is narrow enough. All loads go first."""
-    k, target, shown = low.k, place.address(chunk.first), low.both(chunk.mask, owner)
+    k, target, shown = low.k, place.address(chunk.first), low.both(chunk.masks[0], owner)
     found = [k.reg("b16") if shown is None else k.mov(0, kind="b16") for _ in range(size // at_once)]
     load, store = (LoadByte(), StoreByte("shared")) if at_once == 1 else (Load("global", "b16"), Store("shared", "b16"))
     for number, register in enumerate(found):

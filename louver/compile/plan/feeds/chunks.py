@@ -9,7 +9,7 @@ choose copies to shared memory by the attribute.
     %tile = tt.load %pointers, %mask {louver.chunk = array<i64: 1, 4>, louver.guess = array<i64: 1, 16>}
 
 These addresses depend on a loaded number, and are multiples of 16 if the number is. A copy of a ring tests its addresses, and
-moves 4 bytes at once where they are not.
+whether masks agree. It moves 4 bytes at once where they do not.
 The input is valid tile IR without block pointers (after split-addresses). The pass only adds the attribute.
 """
 
@@ -28,7 +28,9 @@ CHUNK = "louver.chunk"
 """The attribute. It holds the dimension of neighbours, and the number of bytes."""
 
 GUESS = "louver.guess"
-"""The same for a chunk at an address that is tested. Its elements are neighbours and have the same mask in any case."""
+"""The same for a chunk that is tested: its address, and its masks by pieces that asynchronous copies may move. Its elements are
+neighbours in any case.
+"""
 
 MATRIX = 2
 """Dimensions of an operand of a product."""
@@ -48,14 +50,14 @@ def find_chunks(function: tt.FuncOp, multiples: Sequence[int]) -> None:
                 op.attributes[CHUNK] = DenseArrayBase.from_list(i64, [along, size])
             if not _may_be_multiplied(op):
                 continue
-            longer, along = _longest(op, guess)
+            longer, along = _longest(op, guess, size // memory_bytes(tensor_of(op.result)))
             if longer > size:
                 op.attributes[GUESS] = DenseArrayBase.from_list(i64, [along, longer])
 
 
-def _longest(load: tt.LoadOp, runs: Runs) -> tuple[int, int]:
-    """The largest number of bytes that one copy may move, and their dimension."""
-    size, along = max((runs.chunk(load, each), -each) for each in range(len(tensor_of(load.ptr).get_shape())))
+def _longest(load: tt.LoadOp, runs: Runs, masked: int = 0) -> tuple[int, int]:
+    """The largest number of bytes that one copy may move, and their dimension. masked: as for `Runs.chunk`."""
+    size, along = max((runs.chunk(load, each, masked), -each) for each in range(len(tensor_of(load.ptr).get_shape())))
     return size, -along
 
 

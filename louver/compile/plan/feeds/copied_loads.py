@@ -8,6 +8,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import came_from
 from louver.compile.decompose.expand_blocks import METADATA_PADDING
@@ -106,3 +107,13 @@ def known_ahead(loop: scf.ForOp, values: Iterable[SSAValue], apart: Container[SS
 def gives_zeros(load: LoadOp) -> bool:
     """Whether masked elements are zeros or undefined."""
     return load.other is None or is_zero(load.other)
+
+
+def goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
+    """Whether a load may move to just before a loop. No operation in between may have an effect other than a load."""
+    between: Operation | None = load.next_op if load.parent is loop.parent else None
+    while between is not None and between is not loop:
+        if not isinstance(between, LoadOp) and not has_no_effect(between):
+            return False
+        between = between.next_op
+    return between is loop

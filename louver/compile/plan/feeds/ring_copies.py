@@ -42,7 +42,6 @@ from xdsl.dialects.builtin import ModuleOp, TensorType, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of, is_before, outermost, runs_again
 from louver.compile.plan.feeds.behind_products import first_product, load_behind, take_behind
@@ -51,6 +50,7 @@ from louver.compile.plan.feeds.copied_loads import (
     addresses,
     array_of,
     gives_zeros,
+    goes_into,
     is_unchanged,
     known_ahead,
     may_be_copied,
@@ -262,7 +262,7 @@ def _tile(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> _Tile
     if isinstance(end := only_user(tile), scf.YieldOp):
         index = position(tile, end.operands)
         tile, first = loop.body.block.args[index + 1], loop.iter_args[index].owner
-        if not isinstance(first, tt.LoadOp) or loop.results[index].first_use or not _goes_into(first, loop):
+        if not isinstance(first, tt.LoadOp) or loop.results[index].first_use or not goes_into(first, loop):
             return None
     user = only_user(tile)
     turn = user if isinstance(user, tt.TransOp) else None
@@ -284,17 +284,7 @@ def _tile(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> _Tile
         return None
     elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
     sure = min(chunk, *(sure_chunk(each, along) for each in both))
-    return _Tile(load, turn, put, elsewhere, chunk, sure, first)
-
-
-def _goes_into(load: tt.LoadOp, loop: scf.ForOp) -> bool:
-    """Whether a load may move to just before a loop. No operation in between may have an effect other than a load."""
-    between: Operation | None = load.next_op if load.parent is loop.parent else None
-    while between is not None and between is not loop:
-        if not isinstance(between, tt.LoadOp) and not has_no_effect(between):
-            return False
-        between = between.next_op
-    return between is loop
+    return None if elsewhere and sure < chunk else _Tile(load, turn, put, elsewhere, chunk, sure, first)
 
 
 @dataclass(frozen=True, slots=True)
