@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import cast
 
@@ -38,13 +38,41 @@ PART_COLUMNS = 128
 
 
 def is_transposed(op: DotOp) -> bool:
-    """Whether the product is the transpose of the dot, because the right operand is sparse, or is computed with a gain."""
+    """Whether the product is the transpose of the dot, because the right operand is sparse, or is computed with a gain.
+
+    A dense dot whose sums meet those of a sparse dot has the orientation of that dot.
+    """
     sums = register_encoding(op.d.type)
     if isinstance(sums, MmaAttr):
         return bool(sums.transposed.data)
     if op.sparse_index is not None:
         return op.sparse_index.value.data == 1
+    if (sparse := next((each for each in _meeting(op) if each.sparse_index is not None), None)) is not None:
+        return is_transposed(sparse) and not turns_sums(sparse)
     return _gains_by_turning(op)
+
+
+def _meeting(op: DotOp) -> Iterator[DotOp]:
+    """Other dots of the same step whose sums meet those of a dot, in a dot that adds to them or an elementwise operation.
+
+    With another orientation threads would exchange all sums in each step.
+    """
+    pending, seen = [SSAValue.get(op.d)], set[SSAValue]()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if owner is not op and isinstance(owner, DotOp):
+            yield owner
+        for each in (owner, *(use.operation for use in value.uses)):
+            if not isinstance(each, Operation) or each.parent is not op.parent:
+                continue
+            if isinstance(each, DotOp):
+                pending += (each.c, each.d) if value in (each.c, each.d) else ()
+            elif is_elementwise(each):
+                pending += (*each.operands, *each.results)
 
 
 def _gains_by_turning(op: DotOp) -> bool:
