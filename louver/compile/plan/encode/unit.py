@@ -12,6 +12,7 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import is_zero
+from louver.compile.plan.feeds.loop_totals import MOST, LoopTotal
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as
 from louver.ir.tile import CombiningOp, DotOp, MmaAttr, SharedAttr, element_name
@@ -91,7 +92,8 @@ def _gains_by_turning(op: DotOp) -> bool:
 def turns_sums(op: DotOp) -> bool:
     """Whether threads exchange the sums of a transposed product, so that each warp has whole rows of the dot.
 
-    A reduction along these rows then needs no other warp. As computed, all warps of a warpgroup share a row.
+    A reduction along these rows then needs no other warp. As computed, all warps of a warpgroup share a row. Of a total of a loop
+    each thread carries its own part of a quarter of the rows, without an exchange.
     """
     rows, _ = tensor_of(op.d).get_shape()
     if not is_transposed(op) or rows % ROWS:
@@ -104,7 +106,11 @@ def turns_sums(op: DotOp) -> bool:
         seen.add(value)
         for use in value.uses:
             user = use.operation
-            if isinstance(user, CombiningOp) and user.axis.value.data == 1:
+            if (
+                isinstance(user, CombiningOp)
+                and user.axis.value.data == 1
+                and not (rows <= 4 * MOST and LoopTotal.made_by(user))
+            ):
                 return True
             if is_elementwise(user):
                 pending += user.results

@@ -4,107 +4,68 @@
         total = total + sum of x over all threads ⟶       own = own + sum of the thread's own x
                                                       total = total + sum of own over all threads
 
-A step then has no shuffles and no barriers. The order of the additions changes, and nothing else. Input and output are valid tile
-IR with encodings (after assign-encodings).
+The same for largest and least elements. A step then has no shuffles and no barriers. The order of the additions changes, and
+nothing else. Input and output are valid tile IR with encodings (after assign-encodings).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import AnyFloat, DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32
+from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.passages import end_of
+from louver.compile.plan.feeds.loop_totals import MOST, LoopTotal, neutral
 from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
-from louver.ir.tile.staging import in_shared
 from louver.ir.tile.types import register_encoding, tensor_of
-
-MOST = 32
-"""The most sums of its own that a thread carries."""
 
 
 def sum_behind_loops(module: ModuleOp) -> None:
     """Rewrite in place. The total of an inner loop may be added to that of an outer one, so inner loops come first."""
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
-        totals = [
-            found for argument in loop.body.block.args[1:] if (found := _Total.of(loop, argument.index - 1)) is not None
-        ]
-        if totals:
-            _apart(loop, totals)
+        found = [total for number in range(len(loop.iter_args)) if (total := LoopTotal.of(loop, number)) is not None]
+        _apart(loop, [each for each in map(_Apart, found) if each.pays()])
     for function in [op for op in module.walk() if isinstance(op, tt.FuncOp)]:
         remove_dead(function)
 
 
 @dataclass(frozen=True, slots=True)
-class _Total:
-    """A total of a loop: its number among the values that the loop carries, the addition to it, the sum that is added, and how that
-    comes to the place of the total.
-    """
+class _Apart:
+    """A total of which each thread may carry its own part."""
 
-    number: int
-    add: Operation
-    sum: tt.ReduceOp
-    moves: tuple[Operation, ...]
+    found: LoopTotal
 
-    @classmethod
-    def of(cls, loop: scf.ForOp, number: int) -> _Total | None:
-        """None if the loop carries something else, or threads have no part of the sums to exchange."""
-        block = loop.body.block
-        argument, add = block.args[number + 1], end_of(block).operands[number].owner
-        if not isinstance(add, arith.AddfOp | arith.AddiOp) or add.parent is not block or argument not in add.operands:
-            return None
-        if not argument.has_one_use() or not add.result.has_one_use():
-            return None
-        value = add.operands[1] if add.operands[0] is argument else add.operands[0]
-        moves: list[Operation] = []
-        while isinstance(move := value.owner, tt.TransOp | tt.ExpandDimsOp | tt.ReshapeOp | tt.ConvertLayoutOp):
-            if not value.has_one_use() or move.parent is not block or any(map(in_shared, (value, move.operands[0]))):
-                return None
-            moves.insert(0, move)
-            value = move.operands[0]
-        found = value.owner
-        if not isinstance(found, tt.ReduceOp) or found.parent is not block or not value.has_one_use():
-            return None
-        total = cls(number, add, found, tuple(moves))
-        return total if total._is_sum() and total._pays() else None
+    @property
+    def step(self) -> tt.ReduceOp:
+        return self.found.step
 
-    def _is_sum(self) -> bool:
-        block = self.sum.combine.block
-        adds, end = block.first_op, block.last_op
-        return (
-            len(self.sum.srcs) == 1
-            and type(adds) is type(self.add)
-            and adds is not None
-            and end is not None
-            and set(adds.operands) == set(block.args)
-            and list(end.operands) == list(adds.results)
-        )
-
-    def _pays(self) -> bool:
+    def pays(self) -> bool:
+        """Whether threads would exchange their parts of the sums, and have few of them."""
         layout, axis = self.layout, self.axis
         own = sum(not step[axis] for step in layout.register)
         return any(step[axis] for step in layout.thread) and 1 << own <= MOST
 
     @property
     def axis(self) -> int:
-        return self.sum.axis.value.data
+        return self.step.axis.value.data
 
     @property
     def layout(self) -> Layout:
-        source = self.sum.srcs[0]
+        source = self.step.srcs[0]
         return _encoding(source).layout(tensor_of(source).get_shape())
 
     def own(self) -> SSAValue:
         """A thread's own sums, in a tile with an element for each thread along the axis."""
-        source, axis, layout = self.sum.srcs[0], self.axis, self.layout
+        source, axis, layout = self.step.srcs[0], self.axis, self.layout
         shape = tensor_of(source).get_shape()
         bits = [1 << bit for bit in reversed(range(shape[axis].bit_length() - 1))]
         inside = {step[axis] for step in layout.register}
@@ -118,13 +79,13 @@ class _Total:
         turned = self._moved(tt.TransOp, one_by_one, order)
         rest = (*shape[:axis], 1 << len(left), *shape[axis + 1 :])
         folded = self._moved(tt.ReshapeOp, turned, (1 << len(summed), *rest))
-        return self._sum_of(folded, 0, tt.SliceAttr.of(0, _encoding(folded)), self.sum)
+        return self._sum_of(folded, 0, tt.SliceAttr.of(0, _encoding(folded)), self.step)
 
     def _moved(self, kind: type[tt.ReshapeOp | tt.TransOp], value: SSAValue, to: Any) -> SSAValue:
         layout = _encoding(value).layout(tensor_of(value).get_shape())
         op = kind(value, to)
         moved = layout.reshaped(to) if kind is tt.ReshapeOp else layout.permuted(to)
-        return insert(self.sum, _encoded(op, tt.LinearAttr.of(moved)), self.sum).results[0]
+        return insert(self.step, _encoded(op, tt.LinearAttr.of(moved)), self.step).results[0]
 
     def _sum_of(self, value: SSAValue, axis: int, encoding: Encoding, before: Operation) -> SSAValue:
         tensor = tensor_of(value)
@@ -132,45 +93,47 @@ class _Total:
         made = tt.ReduceOp.create(
             operands=[value],
             result_types=[TensorType(tensor.element_type, shape, encoding) if shape else tensor.element_type],
-            properties={**self.sum.properties, "axis": IntegerAttr(axis, i32)},
-            regions=[self.sum.combine.clone()],
+            properties={**self.step.properties, "axis": IntegerAttr(axis, i32)},
+            regions=[self.step.combine.clone()],
         )
-        return insert(before, made, self.sum).results[0]
+        return insert(before, made, self.step).results[0]
 
     def total(self, own: SSAValue, first: SSAValue, place: Operation) -> SSAValue:
         """The total of all threads and of the number before the loop. place: what follows it."""
-        wanted, slice_ = self.sum.result[0].type, tt.SliceAttr.of(self.axis, _encoding(own))
+        wanted, slice_ = self.step.result[0].type, tt.SliceAttr.of(self.axis, _encoding(own))
         among_warps = any(step[self.axis] for step in self.layout.warp)
         value = self._sum_of(own, self.axis, (among_warps and register_encoding(wanted)) or slice_, place)
         if (encoding := register_encoding(wanted)) is not None and value.type != wanted:
-            value = insert(place, tt.ConvertLayoutOp(value, encoding), self.sum).results[0]
-        for move in self.moves:
+            value = insert(place, tt.ConvertLayoutOp(value, encoding), self.step).results[0]
+        for move in self.found.moves:
             value = insert(place, move.clone({move.operands[0]: value}), move).results[0]
-        made = type(self.add).create(
-            operands=[first, value], result_types=[self.add.results[0].type], properties=dict(self.add.properties)
+        made = type(self.found.add).create(
+            operands=[first, value],
+            result_types=[self.found.add.results[0].type],
+            properties=dict(self.found.add.properties),
         )
-        return insert(place, made, self.add).results[0]
+        return insert(place, made, self.found.add).results[0]
 
 
-def _apart(loop: scf.ForOp, totals: list[_Total]) -> None:
+def _apart(loop: scf.ForOp, totals: Sequence[_Apart]) -> None:
     """Let a loop carry the sums of each thread in place of totals."""
     block, behind = loop.body.block, loop.next_op
     assert behind is not None
     for total in totals:
         own = total.own()
         tensor = tensor_of(own)
-        zero = 0.0 if isinstance(tensor.element_type, AnyFloat) else 0
-        filled = DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), cast(Any, [zero]))
-        first, zeros = loop.iter_args[total.number], insert(loop, arith.ConstantOp(filled), total.sum).results[0]
-        loop.operands[3 + total.number] = zeros
-        argument = Rewriter.replace_value_with_new_type(block.args[total.number + 1], tensor)
-        result = Rewriter.replace_value_with_new_type(loop.results[total.number], tensor)
-        made = type(total.add).create(
-            operands=[argument, own], result_types=[tensor], properties=dict(total.add.properties)
+        none = neutral(total.found.add, tensor.element_type)
+        filled = DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), cast(Any, [none]))
+        first, begin = loop.iter_args[total.found.number], insert(loop, arith.ConstantOp(filled), total.step).results[0]
+        loop.operands[3 + total.found.number] = begin
+        argument = Rewriter.replace_value_with_new_type(block.args[total.found.number + 1], tensor)
+        result = Rewriter.replace_value_with_new_type(loop.results[total.found.number], tensor)
+        made = type(total.found.add).create(
+            operands=[argument, own], result_types=[tensor], properties=dict(total.found.add.properties)
         )
-        Rewriter.insert_op(made, InsertPoint.before(total.add))
-        made.location = total.add.location
-        end_of(block).operands[total.number] = made.results[0]
+        Rewriter.insert_op(made, InsertPoint.before(total.found.add))
+        made.location = total.found.add.location
+        end_of(block).operands[total.found.number] = made.results[0]
         if uses := list(result.uses):
             whole = total.total(result, first, behind)
             for use in uses:
