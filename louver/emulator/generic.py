@@ -79,7 +79,7 @@ def store_volatile(warp: Warp, address: Bits, data: U8) -> None:
         warp.cluster.writes.handovers.atomic(warp.global_name, at, changed=True)
 
 
-def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
+def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: AtomicKind, *, returns: bool) -> Bits:
     """Add in lane order. Returns the old values, 0 for inactive lanes."""
     number = ATOMIC_NUMBERS[kind]
 
@@ -87,13 +87,16 @@ def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Atomi
         with np.errstate(over="ignore", invalid="ignore"):
             return np.add(old.view(number), by.view(number)).view(old.dtype)
 
-    return atomic_update(warp, space, address, value, add)
+    return atomic_update(warp, space, address, value, add, returns=returns)
 
 
-def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
+def atomic_update(
+    warp: Warp, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits], *, returns: bool
+) -> Bits:
     """Store `change(old, value)` in lane order. Returns the old values, 0 for inactive lanes.
 
     value: [32], or [count, 32] if a change takes several. change: of lanes with different addresses, each on its own.
+    returns: whether the program gets the old values. Without them it polls nothing, however often it changes nothing.
     """
     if space != "global":
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
@@ -114,7 +117,7 @@ def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: 
         changed |= some(differs)
     if changed:
         writes.changes += 1
-    else:
+    elif returns:
         # It may poll until another cluster changes this.
         warp.cluster.asks = True
     return out

@@ -191,11 +191,13 @@ class Warp:
         else:
             generic.store(self, space, address, data)
 
-    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
-        return generic.atomic_add(self, space, address, value, kind)
+    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind, *, returns: bool) -> Bits:
+        return generic.atomic_add(self, space, address, value, kind, returns=returns)
 
-    def atomic_update(self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
-        return generic.atomic_update(self, space, address, value, change)
+    def atomic_update(
+        self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits], *, returns: bool
+    ) -> Bits:
+        return generic.atomic_update(self, space, address, value, change, returns=returns)
 
     def mbarrier_init(self, address: Bits, count: Bits) -> None:
         barriers.init(self, address, count)

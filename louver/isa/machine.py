@@ -77,12 +77,17 @@ class WarpState(Protocol):
     def store(self, space: Space, address: Bits, data: U8, *, volatile: bool = False) -> None:
         """Store uint8 [32, size] for each active lane. volatile: other CTAs may read and write the bytes meanwhile."""
 
-    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
-        """Add in lane order and return the old values."""
+    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind, *, returns: bool) -> Bits:
+        """Add in lane order and return the old values. returns: whether the program gets them, see `atomic_update`."""
         ...
 
-    def atomic_update(self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
-        """Store `change(old, value)` in lane order and return the old values. value: [32] or [count, 32]."""
+    def atomic_update(
+        self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits], *, returns: bool
+    ) -> Bits:
+        """Store `change(old, value)` in lane order and return the old values. value: [32] or [count, 32].
+
+        returns: whether the program gets the old values, so that it may wait for others.
+        """
         ...
 
     # --- barriers --------------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ class AtomicAdd(Effect):
         return ATOMIC_TYPES[self.type].requires
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        old = warp.atomic_add("global", inputs[0], inputs[1], self.type)
+        old = warp.atomic_add("global", inputs[0], inputs[1], self.type, returns=self.returns)
         return (old,) if self.returns else ()
 
 
@@ -269,7 +269,7 @@ class AddVector(Effect):
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         address, numbers = inputs
         whole = np.ascontiguousarray(numbers.T).view(np.dtype((np.void, WORD_BYTES * self.count)))[:, 0]
-        warp.atomic_add("global", address, whole, self.type)
+        warp.atomic_add("global", address, whole, self.type, returns=False)
 
 
 def _second(old: Bits, value: Bits) -> Bits:
@@ -333,7 +333,7 @@ class AtomicUpdate(Effect):
 
         if self.order in ("release", "acq_rel"):
             warp.fence_gpu()
-        found = warp.atomic_update("global", inputs[0], inputs[1], change)
+        found = warp.atomic_update("global", inputs[0], inputs[1], change, returns=self.returns)
         if self.order in ("acquire", "acq_rel"):
             warp.fence_gpu()
         return (found,) if self.returns else ()
@@ -356,4 +356,4 @@ class AtomicCompareAndSwap(Effect):
             expected, value = given
             return np.where(old == expected, value, old)
 
-        return (warp.atomic_update("global", inputs[0], np.stack(inputs[1:]), change),)
+        return (warp.atomic_update("global", inputs[0], np.stack(inputs[1:]), change, returns=True),)

@@ -90,6 +90,15 @@ def test_programs_that_wait_for_nothing_end_with_an_error(engine: str, error: An
         run(kernels.waits, engine, 2, locks=np.zeros(1, np.int32), out=np.zeros(2, np.float32))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_updates_that_change_nothing_are_no_deadlock(engine: str) -> None:
+    """A flag of violations is set again and again."""
+    flag, out = np.zeros(1, np.int32), np.zeros(2, np.float32)
+    run(kernels.reports, engine, 2, flag=flag, out=out, steps=150)
+    assert flag[0] == 3
+    np.testing.assert_array_equal(out, np.ones(2))
+
+
 def test_printing_is_left_out_and_says_so() -> None:
     out, x = np.zeros(1, np.float32), np.ones(1, np.float32)
     with pytest.warns(UserWarning, match=r"tl.device_print does nothing in Louver \(at .*operations.py:"):

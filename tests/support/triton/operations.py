@@ -224,6 +224,14 @@ def waits(locks, out):
 
 
 @triton.jit
+def reports(flag, out, steps):
+    """Most updates change nothing, and nothing reads what they return: no program waits for another one."""
+    for step in range(steps):
+        tl.atomic_or(flag, step & 3)
+    tl.store(out + tl.program_id(0), 1.0)
+
+
+@triton.jit
 def prints(out, x):
     tl.device_print("x", tl.load(x))
     tl.store(out, tl.load(x))
