@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,10 @@ class Kind:
         constexprs = tuple(each for each in self.constexprs if each[0] != name)
         ones = tuple(one for one in self.ones if one != name)
         return replace(self, signature=tuple(signature.items()), constexprs=constexprs, ones=ones)
+
+    def passed(self) -> Kind:
+        """The same call with all integers passed at the launch."""
+        return replace(functools.reduce(Kind.without_one, self.ones, self), zeros=(), divisors=())
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -62,6 +62,10 @@ class Machine(Protocol[K]):
         """
         ...
 
+    def address_integers(self, kind: Kind) -> frozenset[str]:
+        """The integers that decide where sparse tiles are, see `louver.user.compiled.address_integers`."""
+        ...
+
     def held(self, argument: str) -> Held:
         """The memory of a dense array."""
         ...
@@ -147,9 +151,10 @@ class _Chooser(Generic[K]):
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kind, with each integer 1 in turn passed at the launch."""
+        """The kind, with each integer 1 in turn passed at the launch that decides where sparse tiles are."""
         kind = self.kind or self.call.kind
-        return [kind.without_one(one) for one in kind.ones]
+        used = self.machine.address_integers(kind) if kind.ones else frozenset[str]()
+        return [kind.without_one(one) for one in kind.ones if one in used]
 
     def with_rows(self) -> _Chooser[K]:
         """The choice for sparse tensors with rows as long as the kernel's, if it describes their tiles."""
@@ -320,8 +325,11 @@ def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: 
     all matrices of a batch share a weight. One zero at most is the number of a matrix.
     """
     own = _Chooser(name, hints, call, grid, machine).with_rows()
-    zeros = call.zeros
-    if not zeros or own.describes():
+    if not call.zeros or own.describes():
+        return own
+    used = machine.address_integers(call.kind)
+    zeros = tuple(each for each in call.zeros if each in used)
+    if not zeros:
         return own
     few = len(zeros) <= MOST_ZEROS
     sets = [zeros, *(tuple(each for each in zeros if each != one) for one in zeros if few and len(zeros) > 1)]

@@ -302,6 +302,25 @@ def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
     return None if count is None or count > FEW_CTAS else count
 
 
+def address_integers(source: TileSource, kind: Kind, target: str) -> frozenset[str]:
+    """The integers of a call that decide where its sparse tiles are, see `address_arguments`. No other integer that is compiled in
+    changes how a kernel describes them. Kept beside what kernels need of a call.
+    """
+    cache, passed = kernel_cache(), kind.passed()
+    key = problem_key("address integers", source.key, passed.to_json(), target=target, ptxas=ptxas_version())
+    found = cache.needs(key)
+    if found is None:
+        from louver.analysis.address_integers import address_arguments
+        from louver.ir.tile import FuncOp
+
+        module = source.tile_ir(dict(passed.signature), dict(passed.constexprs), dict(passed.sparse), target)
+        sparse = dict(passed.sparse)
+        names = [address_arguments(op, sparse) for op in module.body.ops if isinstance(op, FuncOp)]
+        found = {"names": sorted(frozenset[str]().union(*names))}
+        cache.put_needs(key, found)
+    return frozenset(found["names"])
+
+
 def needs_of(wanted: Wanted) -> Needs | None:
     """What the kernel needs of a call, if an earlier call did not fulfil it before the kernel was lowered; else None."""
     cache = kernel_cache()

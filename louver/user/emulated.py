@@ -27,15 +27,16 @@ from louver.ptx.module import Kernel
 from louver.runtime.violations import AddressError, is_violated, new_page
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
-from louver.user.compiled import Variant
+from louver.user.compiled import Variant, address_integers
 from louver.user.gated_pairs import operand
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, flat
 from louver.user.retile import SM_COUNT
+from louver.user.source import TileSource
 
 
 def emulate(
-    name: str,
+    source: TileSource,
     hints: Hints,
     compiled: Callable[[Kind, Variant, Fits, Schedule | None], CompiledKernel],
     call: Call,
@@ -57,12 +58,12 @@ def emulate(
         added = memory.add(argument, flat(array), offset=array.address % 16, writable=array.writable)
         held[argument] = Held(added.address, added.size)
     page = new_page()
-    machine_memory = EmulatedMemory(compiled, call, sm_count, memory, held, machine(TARGET), page)
-    found = bind_call(name, hints, call, grid, machine_memory)
+    machine_memory = EmulatedMemory(source, compiled, call, sm_count, memory, held, machine(TARGET), page)
+    found = bind_call(source.name, hints, call, grid, machine_memory)
     dependent = found.kernel.signature.dependent
     report = run(found.kernel.kernel, found.grid, found.values, memory=memory, order=order, dependent=dependent)
     if is_violated(page):
-        raise AddressError(name)
+        raise AddressError(source.name)
     return report
 
 
@@ -70,6 +71,7 @@ def emulate(
 class EmulatedMemory:
     """The emulator's memory for a call. arrays: the call's arrays in it. page: of violations."""
 
+    source: TileSource
     compiled: Callable[[Kind, Variant, Fits, Schedule | None], CompiledKernel]
     call: Call
     sm_count: int
@@ -83,6 +85,9 @@ class EmulatedMemory:
     ) -> BuiltKernel[Kernel]:
         made = self.compiled(kind or self.call.kind, variant, fits, schedule).made
         return BuiltKernel(made.kernel, Launch.of(made))
+
+    def address_integers(self, kind: Kind) -> frozenset[str]:
+        return address_integers(self.source, kind, self.target.name)
 
     def held(self, argument: str) -> Held:
         """A dense array, with the same offset from a multiple of 16 bytes as in NumPy's memory."""

@@ -134,7 +134,7 @@ class JitKernel:
             asked = source, hints, replace(call, kind=kind), variant, TARGET, sizes
             return self._compile(Wanted.of(*asked, schedule=schedule, fits=fits))
 
-        return emulate(self._source.name, hints, compiled, call, sizes)
+        return emulate(source, hints, compiled, call, sizes)
 
     def _interpreted(self, call: Call, hints: Hints, sizes: tuple[int, ...]) -> None:
         """Interpret a call, with one warning for a kernel that GPUs refuse. Only products have kernels for other

@@ -27,6 +27,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
 from support.triton.equal_elements import block_scales
+from support.triton.many_ones import part_with_strides
 from support.triton.public.parts import part_of_a_matrix
 
 PARTS, M, N, K = 3, 48, 64, 96
@@ -85,6 +86,15 @@ def test_a_first_call_lowers_one_kernel(
     assert not steps and len(gpu.launches) == 2, "what other kernels need is known"
 
 
+def test_integers_that_move_no_sparse_tile_are_not_tried(
+    gpu: FakeGpu, torch: FakeTorch, known: dict[str, Any], steps: list[str]
+) -> None:
+    more = {"stride_xk": 1, "stride_yn": 1, "first_row": 0, "scale": 1}
+    louver.jit(part_with_strides)[(M // 16, N // 32, PARTS)](**known, **more)
+    tried = "tiles as described, those with a 1 of the weight given, parts of one matrix, computed addresses"
+    assert steps.count("compile_kernel") == 4, tried
+
+
 def test_a_warm_start_reads_what_other_kernels_need(
     gpu: FakeGpu,
     torch: FakeTorch,
@@ -94,7 +104,7 @@ def test_a_warm_start_reads_what_other_kernels_need(
     tmp_path: Path,
 ) -> None:
     call(known)
-    assert len(list(tmp_path.glob("*.record"))) == 1 and len(list(tmp_path.glob("*.needs"))) == 4
+    assert len(list(tmp_path.glob("*.record"))) == 1 and len(list(tmp_path.glob("*.needs"))) == 5
     _loaded.cache_clear()
     steps.clear()
     later = KernelCache(tmp_path)

@@ -77,7 +77,7 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
     kernel = grouped_kernel("expert_pointers")
     call, hints = kernel._call((), known)
     emulate(
-        "expert_pointers",
+        kernel._source,
         hints,
         lambda kind, variant, _, schedule: kernel._compile(
             Wanted.of(kernel._source, hints, replace(call, kind=kind), variant, "sm_90a", case.grid, schedule=schedule)
