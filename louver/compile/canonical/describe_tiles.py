@@ -268,7 +268,8 @@ class Describer:
                     "a block pointer must read zeros outside its tensor", op, "pass padding_option='zero'"
                 )
             if op.other is not None and not is_zero(op.other):
-                raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
+                rule = "a masked load must give zeros where its mask is false"
+                raise unsupported(rule, op, "pass other=0.0", always=True)
         dense = not sparse and (not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None)
         repeats = isinstance(op, tt.LoadOp) and dense
         bounds, pointer = self._recombined(op) if follow and not dense and not sparse else _read(self.affine, op)
@@ -355,9 +356,9 @@ class Describer:
     ) -> None:
         for each in ordered:
             if each.wrapped:
-                raise unsupported(
-                    f"a store must not wrap (%) along dimension {each.number}", op, "mask it (offsets < size)"
-                )
+                # It wraps at a size that is not 1.
+                rule = f"a store must not wrap (%) along dimension {each.number}"
+                raise unsupported(rule, op, "mask it (offsets < size)", always=True)
         numbers = [each.number for each in ordered]
         if len(numbers) != len(tile_shape(op) or ()):
             raise unsupported("a stored tile needs more than one element along each dimension", op)

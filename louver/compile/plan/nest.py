@@ -292,6 +292,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
             "the sum of products must start at a constant of zeros",
             loop,
             "start at tl.zeros, and add other terms behind the loop",
+            always=True,
         )
     dot = _read_step(trace, loop)
     if dot.pairs is not None:
@@ -425,6 +426,7 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> tt.DotOp:
         "a step of the loop over K must add one dot to the accumulator",
         step,
         "write total = tl.dot(a, b, total), and scale the sums behind the loop",
+        always=True,
     )
 
 
