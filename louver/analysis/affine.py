@@ -423,6 +423,7 @@ class Affine:
                     "a pointer must be an argument, moved by tt.addptr, tt.make_tensor_ptr or tt.advance",
                     op,
                     "choose an offset instead of a pointer: x + tl.where(condition, one, other)",
+                    always=True,
                 )
 
     def _elements(self, value: SSAValue, user: Operation) -> Elements:
@@ -462,6 +463,7 @@ class Affine:
                 "a pointer that a loop carries must move by a fixed amount in each iteration",
                 end,
                 "compute it from the loop's number",
+                always=True,
             )
         if isinstance(start, Elements) and isinstance(moved_on, Elements):
             self._require_fixed(moved_on.offset, loop, end)
@@ -475,7 +477,7 @@ class Affine:
     def _require_fixed(self, step: Polynomial, loop: scf.ForOp, end: Operation) -> None:
         if not _is_fixed(step, loop):
             rule = "a pointer that a loop carries must move by one amount for all lanes and iterations"
-            raise unsupported(rule, end)
+            raise unsupported(rule, end, always=True)
 
 
 def loop_of(number: Hashable) -> scf.ForOp | None:

@@ -380,6 +380,8 @@ def plan_again(
     """
     assert isinstance(made.described, KernelState), "the pipeline keeps it"
     state, options = copy(made.described), made.options
+    # It was verified with what the later passes made of it.
+    state.rewritten = False
     state.options = replace(
         options,
         warps=warps,

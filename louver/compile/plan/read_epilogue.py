@@ -114,6 +114,7 @@ def find_sum(store: Writing) -> Source:
             f"a stored tile must come from one sum of products, in one orientation; there are {len(found)}",
             store,
             "add both sums, or store each in a kernel of its own",
+            always=len(found) > 1,
         )
     return next(iter(found))
 
