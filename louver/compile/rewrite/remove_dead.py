@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -20,10 +20,11 @@ Passing: TypeAlias = scf.ForOp | scf.IfOp
 
 def remove_dead(function: FuncOp) -> None:
     """Remove dead code in place."""
-    _sweep(function)
-    needed = _needed(function)
+    ops = _swept(function)
+    passing = [op for op in ops if op.regions and isinstance(op, Passing)]
+    needed = _needed(ops) if passing else set[SSAValue]()
     kept: dict[Operation, list[int]] = {}
-    for op in [op for op in _operations(function.body) if isinstance(op, Passing)]:
+    for op in passing:
         passed = passages(op)
         live = [index for index, each in enumerate(passed) if not needed.isdisjoint(each.names)]
         if len(live) < len(passed):
@@ -54,25 +55,31 @@ def _operations(region: Region) -> list[Operation]:
 
 def _is_dead(op: Operation) -> bool:
     """Whether an operation has neither effects nor users."""
-    return all(result.first_use is None for result in op.results) and _may_die(op)
-
-
-def _may_die(op: Operation) -> bool:
-    """Whether an operation without users is dead."""
+    for result in op.results:
+        if result.first_use is not None:
+            return False
     return only_computes(type(op)) or would_be_trivially_dead(op)
 
 
-def _sweep(function: FuncOp) -> None:
-    """Erase operations without effects and users, users first."""
+def _swept(function: FuncOp) -> list[Operation]:
+    """Erase operations without effects and users, users first. Returns the others in their order."""
+    found = list[Operation]()
     for op in reversed(_operations(function.body)):
-        if _is_dead(op):
-            Rewriter.erase_op(op)
+        if not _is_dead(op):
+            found.append(op)
+            continue
+        # What it contains was found right before it.
+        inside = sum(len(_operations(region)) for region in op.regions)
+        del found[len(found) - inside :]
+        Rewriter.erase_op(op)
+    found.reverse()
+    return found
 
 
-def _needed(function: FuncOp) -> set[SSAValue]:
+def _needed(ops: Sequence[Operation]) -> set[SSAValue]:
     """The values on which effects, bounds of loops and conditions depend."""
     found, pending = set[SSAValue](), list[SSAValue]()
-    for op in _operations(function.body):
+    for op in ops:
         if only_computes(type(op)):
             continue
         if isinstance(op, scf.ForOp):
@@ -86,8 +93,10 @@ def _needed(function: FuncOp) -> set[SSAValue]:
         if value in found:
             continue
         found.add(value)
-        sources = came_from(value)
-        pending += sources if sources or isinstance(value.owner, Block) else value.owner.operands
+        owner = value.owner
+        # Most values are results of operations that pass nothing on.
+        sources = came_from(value) if isinstance(owner, Block) or owner.regions else ()
+        pending += sources if sources or isinstance(owner, Block) else owner.operands
     return found
 
 

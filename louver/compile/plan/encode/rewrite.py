@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -327,7 +328,9 @@ class _Rewrite:
         self._results(op, made, passed, new)
 
 
+@functools.lru_cache(maxsize=1024)
 def _encoded(type_: Attribute, encoding: Encoding) -> Attribute:
+    """A type with an encoding. A kernel has thousands of tiles of few types: to make one anew takes longer than to find it."""
     tensor = as_tensor(type_)
     if tensor is None:
         return type_
