@@ -27,7 +27,7 @@ from louver.user.arguments import Call, Kind
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import check_tiles
 from louver.user.checked_call import DivisorError, MultipleError, PartError, ViewError
-from louver.user.compiled import UNALIGNED, Variant
+from louver.user.compiled import UNALIGNED, AddressIntegers, Variant
 from louver.user.hints import Hints
 from louver.user.retile import is_decided, leaves_idle, schedule_of
 
@@ -62,8 +62,8 @@ class Machine(Protocol[K]):
         """
         ...
 
-    def address_integers(self, kind: Kind) -> frozenset[str]:
-        """The integers that decide where sparse tiles are, see `louver.user.compiled.address_integers`."""
+    def address_integers(self, kind: Kind) -> AddressIntegers:
+        """The integers that decide where sparse tiles are."""
         ...
 
     def held(self, argument: str) -> Held:
@@ -149,12 +149,13 @@ class _Chooser(Generic[K]):
     machine: Machine[K]
     kind: Kind | None = None
 
-    @property
-    def kinds(self) -> list[Kind]:
-        """The kind, with each integer 1 in turn passed at the launch that decides where sparse tiles are."""
+    def kinds(self, *, described: bool) -> list[Kind]:
+        """The kind, with each integer 1 in turn passed at the launch that decides where sparse tiles are. described: only those that may
+        hide how they are described.
+        """
         kind = self.kind or self.call.kind
-        used = self.machine.address_integers(kind) if kind.ones else frozenset[str]()
-        return [kind.without_one(one) for one in kind.ones if one in used]
+        found = self.machine.address_integers(kind)
+        return [kind.without_one(one) for one in kind.ones if one in (found.hidden if described else found.all)]
 
     def with_rows(self) -> _Chooser[K]:
         """The choice for sparse tensors with rows as long as the kernel's, if it describes their tiles."""
@@ -236,12 +237,12 @@ class _Chooser(Generic[K]):
             yield from self.described(variant)
         if error.described and copies:
             yield from self.tried("computed", self.fits_tiles)
-        for kind in self.kinds:
+        for kind in self.kinds(described=False):
             yield from self.tried(variant, self.fits_tiles, kind)
 
     def described(self, variant: Variant) -> Iterator[BuiltKernel[K]]:
         """Those of `others` that describe sparse tiles."""
-        for kind in self.kinds:
+        for kind in self.kinds(described=True):
             yield from self.tried(variant, self.fits_described, kind)
         if variant == "bulk":
             yield from self.tried("parted", self.fits_described)
@@ -327,7 +328,7 @@ def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: 
     own = _Chooser(name, hints, call, grid, machine).with_rows()
     if not call.zeros or own.describes():
         return own
-    used = machine.address_integers(call.kind)
+    used = machine.address_integers(replace(call.kind, zeros=call.zeros)).all
     zeros = tuple(each for each in call.zeros if each in used)
     if not zeros:
         return own
@@ -335,7 +336,9 @@ def _chooser(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: 
     sets = [zeros, *(tuple(each for each in zeros if each != one) for one in zeros if few and len(zeros) > 1)]
     others = [replace(own, kind=replace(call.kind, zeros=each)) for each in sets]
     described = next((each for each in others if each.describes()), None)
-    return described or next((each for each in (own, *others) if few and each.describes(each.kinds)), own)
+    return described or next(
+        (each for each in (own, *others) if few and each.describes(each.kinds(described=True))), own
+    )
 
 
 def _check_described(name: str, needs: Needs) -> None:

@@ -302,23 +302,51 @@ def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
     return None if count is None or count > FEW_CTAS else count
 
 
-def address_integers(source: TileSource, kind: Kind, target: str) -> frozenset[str]:
-    """The integers of a call that decide where its sparse tiles are, see `address_arguments`. No other integer that is compiled in
-    changes how a kernel describes them. Kept beside what kernels need of a call.
+@dataclass(frozen=True, slots=True)
+class AddressIntegers:
+    """Integers of a call that decide where its sparse tiles are. No other integer that is compiled in changes how a kernel reads
+    them.
+
+    all: see `address_arguments`. hidden: those whose 1 may hide a form, see `Ones`: not the distance between neighbours, without which
+        no tile is described, and no flag.
     """
-    cache, passed = kernel_cache(), kind.passed()
-    key = problem_key("address integers", source.key, passed.to_json(), target=target, ptxas=ptxas_version())
-    found = cache.needs(key)
-    if found is None:
+
+    all: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, source: TileSource, kind: Kind, target: str) -> AddressIntegers:
+        """Those of a call, kept beside what kernels need of a call."""
+        if not (kind.ones or kind.zeros):
+            return cls()
+        cache, passed = kernel_cache(), kind.passed()
+        key = problem_key(
+            "address integers", source.key, passed.to_json(), kind.ones, target=target, ptxas=ptxas_version()
+        )
+        found = cache.needs(key)
+        if found is not None:
+            return from_json(cls, found)
+        made = cls._read(source, passed, kind.ones, target)
+        cache.put_needs(key, to_json(made))
+        return made
+
+    @classmethod
+    def _read(cls, source: TileSource, passed: Kind, ones: tuple[str, ...], target: str) -> AddressIntegers:
         from louver.analysis.address_integers import address_arguments
+        from louver.analysis.sizes_of_one import Ones
+        from louver.compile.defect import is_foreign
         from louver.ir.tile import FuncOp
 
-        module = source.tile_ir(dict(passed.signature), dict(passed.constexprs), dict(passed.sparse), target)
-        sparse = dict(passed.sparse)
-        names = [address_arguments(op, sparse) for op in module.body.ops if isinstance(op, FuncOp)]
-        found = {"names": sorted(frozenset[str]().union(*names))}
-        cache.put_needs(key, found)
-    return frozenset(found["names"])
+        try:
+            module = source.tile_ir(dict(passed.signature), dict(passed.constexprs), dict(passed.sparse), target)
+        except Exception as error:
+            if not (isinstance(error, ValueError) or is_foreign(error)):
+                raise
+            # Some integer must be compiled in. Any may be one of these.
+            return cls(tuple(name for name, _ in passed.signature), ones)
+        (kernel,) = (op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public)
+        used, freed = address_arguments(kernel, dict(passed.sparse)), Ones.of(kernel, ones)
+        return cls(tuple(sorted(used)), tuple(sorted(used & {*freed.sizes, *freed.pitches})))
 
 
 def needs_of(wanted: Wanted) -> Needs | None:

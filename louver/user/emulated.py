@@ -27,7 +27,7 @@ from louver.ptx.module import Kernel
 from louver.runtime.violations import AddressError, is_violated, new_page
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
-from louver.user.compiled import Variant, address_integers
+from louver.user.compiled import AddressIntegers, Variant
 from louver.user.gated_pairs import operand
 from louver.user.hints import Hints
 from louver.user.interpreted import TARGET, flat
@@ -86,8 +86,8 @@ class EmulatedMemory:
         made = self.compiled(kind or self.call.kind, variant, fits, schedule).made
         return BuiltKernel(made.kernel, Launch.of(made))
 
-    def address_integers(self, kind: Kind) -> frozenset[str]:
-        return address_integers(self.source, kind, self.target.name)
+    def address_integers(self, kind: Kind) -> AddressIntegers:
+        return AddressIntegers.of(self.source, kind, self.target.name)
 
     def held(self, argument: str) -> Held:
         """A dense array, with the same offset from a multiple of 16 bytes as in NumPy's memory."""

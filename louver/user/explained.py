@@ -19,7 +19,7 @@ from louver.library.reasons import Reasons, predicted, promised, selected
 from louver.library.rows import Held
 from louver.user.arguments import Call, Kind
 from louver.user.binding import choose
-from louver.user.compiled import Variant, Wanted, address_integers
+from louver.user.compiled import AddressIntegers, Variant, Wanted
 from louver.user.hints import Hints
 from louver.user.retile import SM_COUNT
 from louver.user.source import TileSource
@@ -47,8 +47,8 @@ class Unlaunched(Generic[K]):
         asked = self.source, self.hints, call, variant, self.target.name, self.grid, self.sm_count
         return self.build(Wanted.of(*asked, schedule=schedule, fits=fits))
 
-    def address_integers(self, kind: Kind) -> frozenset[str]:
-        return address_integers(self.source, kind, self.target.name)
+    def address_integers(self, kind: Kind) -> AddressIntegers:
+        return AddressIntegers.of(self.source, kind, self.target.name)
 
     def held(self, argument: str) -> Held:
         array = self.call.arrays[argument]

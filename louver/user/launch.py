@@ -25,7 +25,7 @@ from louver.runtime.module import BoundLaunch, LoadedKernel
 from louver.runtime.violations import Page, page_of
 from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
-from louver.user.compiled import Variant, Wanted, address_integers, find, loaded, needs_of, target_of
+from louver.user.compiled import AddressIntegers, Variant, Wanted, find, loaded, needs_of, target_of
 from louver.user.device_and_stream import refuse_capture
 from louver.user.gated_pairs import is_made, operand
 from louver.user.hints import Hints
@@ -92,8 +92,8 @@ class DeviceMemory:
             found = loaded(wanted, self.ordinal)
         return found
 
-    def address_integers(self, kind: Kind) -> frozenset[str]:
-        return address_integers(self.source, kind, self.target.name)
+    def address_integers(self, kind: Kind) -> AddressIntegers:
+        return AddressIntegers.of(self.source, kind, self.target.name)
 
     def held(self, argument: str) -> Held:
         array = self.call.arrays[argument]

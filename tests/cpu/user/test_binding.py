@@ -78,8 +78,8 @@ def test_a_first_call_lowers_one_kernel(
     gpu: FakeGpu, torch: FakeTorch, known: dict[str, Any], steps: list[str]
 ) -> None:
     call(known)
-    tried = "a product, tiles as described, those with a 1 given, parts of one matrix, computed addresses"
-    assert steps.count("compile_kernel") == 5, tried
+    tried = "a product, tiles as described, parts of one matrix, computed addresses: the 1 is between neighbours"
+    assert steps.count("compile_kernel") == 4, tried
     assert "generate" not in steps and steps.count("lower_tiles") == 1 and len(_loaded()) == 1
     steps.clear()
     call(known | {"x": Tensor((M, K))})
@@ -91,8 +91,8 @@ def test_integers_that_move_no_sparse_tile_are_not_tried(
 ) -> None:
     more = {"stride_xk": 1, "stride_yn": 1, "first_row": 0, "scale": 1}
     louver.jit(part_with_strides)[(M // 16, N // 32, PARTS)](**known, **more)
-    tried = "tiles as described, those with a 1 of the weight given, parts of one matrix, computed addresses"
-    assert steps.count("compile_kernel") == 4, tried
+    tried = "tiles as described, parts of one matrix, computed addresses"
+    assert steps.count("compile_kernel") == 3, tried
 
 
 def test_a_warm_start_reads_what_other_kernels_need(
@@ -104,7 +104,7 @@ def test_a_warm_start_reads_what_other_kernels_need(
     tmp_path: Path,
 ) -> None:
     call(known)
-    assert len(list(tmp_path.glob("*.record"))) == 1 and len(list(tmp_path.glob("*.needs"))) == 5
+    assert len(list(tmp_path.glob("*.record"))) == 1 and len(list(tmp_path.glob("*.needs"))) == 4
     _loaded.cache_clear()
     steps.clear()
     later = KernelCache(tmp_path)

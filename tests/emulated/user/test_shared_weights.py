@@ -13,7 +13,7 @@ from louver.measure.forms import wide
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.shared_weights import batch, heads_of_batch
+from support.triton.shared_weights import batch, batch_in_turns, heads_of_batch
 
 M, N, K = 40, 80, 144
 TILE = {"BM": 32, "BN": 32, "BK": 64}
@@ -44,6 +44,15 @@ def test_one_weight_of_a_batch_makes_a_product(rng: np.random.Generator, shared:
     assert kernel.explain[grid](x, given, y, **sizes).family == "product"
     kernel.emulate[grid](x, given, y, **sizes)
     check(y, np.einsum("bmk,bnk->bmn" if not shared else "bmk,nk->bmn", wide(x), wide(w)))
+
+
+def test_a_kernel_that_needs_its_ones_compiled_in_reads_a_shared_weight(rng: np.random.Generator) -> None:
+    x, y, w = drawn(rng, 3, M, K), np.full((3, M, N), np.nan, np.float16), louver.prune(drawn(rng, N, K), "2:4")
+    sizes = {"turns": 1, "M": M, "N": N, "K": K, "stride_wb": 0, **TILE}
+    kernel, grid = louver.jit(batch_in_turns), (-(-M // 32), -(-N // 32), 3)
+    assert kernel.explain[grid](x, louver.compress(w, "2:4"), y, **sizes).family == "product"
+    kernel.emulate[grid](x, louver.compress(w, "2:4"), y, **sizes)
+    check(y, np.einsum("bmk,nk->bmn", wide(x), wide(w)))
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])

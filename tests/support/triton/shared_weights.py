@@ -48,3 +48,25 @@ def heads_of_batch(
         total = tl.dot(one, two.T, total)
     y_at = y + (entry * M + m[:, None]) * N + n[None, :]
     tl.store(y_at, total.to(y.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
+
+
+@triton.jit
+def batch_in_turns(
+    x, w, y, turns, M, N, K, stride_wb, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """One axis of matrices, by a kernel whose number of turns must be compiled in, as Triton compiles in a 1."""
+    entry = tl.program_id(2)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    for turn in tl.static_range(turns):
+        total = tl.zeros((BM, BN), tl.float32)
+        for start in range(0, K, BK):
+            k = start + tl.arange(0, BK)
+            one = tl.load(
+                x + (entry * M + m[:, None]) * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0
+            )
+            two_at = w + entry * stride_wb + n[:, None] * K + k[None, :]
+            two = tl.load(two_at, mask=(n < N)[:, None] & (k < K)[None, :], other=0.0)
+            total = tl.dot(one, two.T, total)
+        y_at = y + (turn * M + entry * M + m[:, None]) * N + n[None, :]
+        tl.store(y_at, total.to(y.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
