@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -149,16 +150,19 @@ def test_a_while_loop_that_carries_a_tile(n: int) -> None:
 
 
 LATER = "%later = tt.load %count : !tt.ptr<i32>\n tt.store %count, %later : !tt.ptr<i32>"
-WITHIN = f"scf.if %yes {{\n {LATER}\n }}"
+READ = "%next = arith.addi %old, %one : i32\n tt.store %count, %next : !tt.ptr<i32>"
 
 
 @pytest.mark.parametrize(
     ("order", "behind", "fences"),
-    [("acq_rel", "", 1), ("acq_rel", LATER, 2), ("acq_rel", WITHIN, 2), ("relaxed", "", 0)],
+    [
+        *[("acq_rel", "", 1), ("acq_rel", LATER, 1), ("acq_rel", READ, 2)],
+        *[("release", READ, 1), ("acquire", READ, 1), ("acquire", LATER, 0), ("relaxed", "", 0)],
+    ],
 )
 def test_atomic_sums_hand_on_what_was_stored(order: str, behind: str, fences: int) -> None:
-    """A store, then an atomic sum of one element by one thread: between both the threads meet. A fence behind the sum is for what
-    follows it.
+    """A store, then an atomic sum of one element by one thread: between both the threads meet. The fences are of this thread, and the
+    one behind the sum is for who reads the old number.
     """
     text = f"""tt.func public @k(%out: !tt.ptr<i32>, %count: !tt.ptr<i32>) {{
       %one = arith.constant 1 : i32
@@ -171,7 +175,9 @@ def test_atomic_sums_hand_on_what_was_stored(order: str, behind: str, fences: in
       {behind}
       tt.return }}"""
     compiled = compile_tiles(parse_ir(text))
-    assert compiled.ptx.count("fence.acq_rel.gpu") == fences
+    assert (
+        compiled.ptx.count("fence.acq_rel.gpu") == len(re.findall(r"@%p\d+ fence.acq_rel.gpu", compiled.ptx)) == fences
+    )
     assert behind or compiled.ptx.count("barrier.sync") == 1
     assert str(parse_ir(str(parse_ir(text)))) == str(parse_ir(text))
     out, count = np.full(256, -1, np.int32), np.zeros(1, np.int32)

@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
-from xdsl.ir import Attribute, Operation
-from xdsl.traits import IsTerminator
+from xdsl.ir import Attribute
 
-from louver.analysis.effects import has_no_effect
 from louver.compile.lower.tiles.exchange import from_owners
 from louver.compile.lower.tiles.memory import each_of, layout_of
 from louver.compile.lower.tiles.neighbours import accesses
@@ -54,7 +51,8 @@ _ONCE = ("and", "or", "max", "min")
 def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     """Change memory element by element. Returns the old values; None if nothing uses them.
 
-    All memory orders but `relaxed` are compiled to acq_rel.
+    A fence is one of the threads that change memory. The others have synchronized with them before it, and get the old values behind it.
+    So a change that nothing reads acquires nothing.
     """
     if op.scope.data == "sys":
         raise unsupported("the scope of an atomic operation must be 'gpu' or 'cta'", op, "leave scope out")
@@ -65,13 +63,11 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     if isinstance(op, AtomicCASOp):
         given = [low.values[op.expected], *given]
     masks = each_of(low, op.mask if isinstance(op, AtomicRMWOp) else None, len(pointers))
-    ordered = op.sem.data != "relaxed"
     if is_ordered(op):
         low.begin_store()
-    if ordered:
-        # The threads have synchronized, so the fence of each thread covers the stores of all threads.
-        low.k.emit(FenceGpu())
     owner = low.owner(layout)
+    if op.sem.data in ("release", "acq_rel"):
+        low.k.emit(FenceGpu(), guard=owner)
     before: list[Reg] = []
     if _joins(form, (pointers, *given)):
         # One update by a thread is as good as one for each of its elements.
@@ -83,26 +79,11 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
             _change(low, form, pointer, values, low.both(mask, owner))
             for pointer, mask, *values in zip(pointers, masks, *given, strict=True)
         ]
-    if ordered and _is_followed(op):
-        low.k.emit(FenceGpu())
     if op.result.first_use is None:
         return None
+    if op.sem.data in ("acquire", "acq_rel"):
+        low.k.emit(FenceGpu(), guard=owner)
     return from_owners(low, op, tuple(before), layout) if owner is not None else tuple(before)
-
-
-def _is_followed(op: Operation) -> bool:
-    """Whether an access of the same program may follow. The fence behind an atomic operation orders these alone, and it waits until
-    memory has the sum.
-    """
-    later = op.next_op
-    while later is not None:
-        if not all(has_no_effect(each) or each.has_trait(IsTerminator) for each in later.walk()):
-            return True
-        later = later.next_op
-    around = op.parent_op()
-    if around is None or isinstance(around, FuncOp):
-        return False
-    return not isinstance(around, scf.IfOp) or _is_followed(around)
 
 
 def is_ordered(op: AtomicOp) -> bool:

@@ -50,7 +50,7 @@ def lower_load(low: Lowering, op: LoadOp) -> Registers:
     if shared is None:
         return registers
     # What other programs stored before they stored this number is loaded behind it.
-    low.k.emit(FenceGpu())
+    low.k.emit(FenceGpu(), guard=owner)
     return registers if owner is None else from_owners(low, op, registers, shared)
 
 
@@ -84,10 +84,10 @@ def lower_store(low: Lowering, op: StoreOp) -> None:
     masks = each_of(low, op.mask, len(pointers))
     low.begin_store()
     shown = low.waits and not is_tile(op.value)
-    if shown:
-        # The threads have synchronized, so the fence of each thread covers the stores of all threads.
-        low.k.emit(FenceGpu())
     owner = low.owner(layout)
+    if shown:
+        # The threads have synchronized, so the fence of one thread covers the stores of all threads.
+        low.k.emit(FenceGpu(), guard=owner)
     for access in accesses(low, pointers, masks, size):
         given = [values[number] for number in access.elements]
         store_elements(low, "global", access.address, given, size, low.both(access.mask, owner), shown=shown)
