@@ -275,10 +275,9 @@ class Runs:
 
     def _quotient(self, op: Operation, first: Run, last: Run, dimension: int, count: int) -> Run | None:
         by, whole, added = constant_everywhere(op.operands[1]), first.multiple, op.operands[0].owner
-        if first.step and by is not None and by > 0 and _stays(first, count) and counts(op.operands[0]):
-            # A whole block is between two multiples of the divisor.
-            length = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
-            return Run(0, 1) if length % (first.step * count) == 0 else None
+        if first.step and last.step == 0 and _stays(first, count) and counts(op.operands[0]):
+            # A whole block is between two multiples of the divisor, which may be an argument.
+            return Run(0, 1) if _divisor(op, by, last) % (first.step * count) == 0 else None
         if first.step or last.step:
             return None
         unknown = 1 if self.sure is None else LOADED
@@ -296,6 +295,18 @@ class Runs:
 def _stays(run: Run, count: int) -> bool:
     """Whether the values of a block are in one aligned block of integers. They then do not wrap within the block."""
     return run.step == 0 or (run.step > 0 and run.step & (run.step - 1) == 0 and run.multiple % (run.step * count) == 0)
+
+
+def _divisor(op: Operation, by: int | None, divisor: Run) -> int:
+    """A power of two between whose multiples quotients of numbers that are at least 0 are equal. by: the divisor, if it is a constant."""
+    match op:
+        case arith.ShRUIOp() | arith.ShRSIOp():
+            return 1 if by is None or by < 0 else 1 << by
+        case arith.FloorDivSIOp() if by is None or by < 0:
+            # The quotient by a negative number changes behind its multiples.
+            return 1
+        case _:
+            return divisor.multiple
 
 
 def inside(op: Operation, dimension: int) -> int | None:

@@ -23,8 +23,8 @@ PAGE_BYTES = 64
 """Bytes of a page. A piece of a row, 16 bytes, fits behind the flag."""
 
 RULE = (
-    "elements of a sparse tensor are read in pieces: neighbours along the sparse axis that begin at a whole group, with one mask, "
-    "inside of the tensor"
+    "elements of a sparse tensor are read in pieces: 16 neighbours along the sparse axis (8 of f32) that begin at a whole group, with a "
+    "mask of whole groups, inside of the tensor"
 )
 """The rule that a kernel broke which sets the flag."""
 
@@ -41,7 +41,8 @@ class AddressError(ValueError):
     def __init__(self, kernels: str) -> None:
         super().__init__(
             f"{kernels} read a sparse tensor at a computed address against this rule: {RULE}. Rows of its results are NaN; "
-            "integers there have all bits set: mask rows and columns outside, and begin along the sparse axis at multiples of 16"
+            "integers there have all bits set: compress along the axis that the kernel sums over, mask rows and columns outside, "
+            "and begin along the sparse axis at multiples of 16"
         )
 
 

@@ -174,6 +174,8 @@ class _Proven:
 
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
+        if not across:
+            _require_neighbours(load, apart.of(load.ptr, columns, group))
         sizes = (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
         piece = next((each for each in sizes if width % each == 0 and moves(each, apart)), 1)
         needs: Needs | None = NOTHING
@@ -203,6 +205,20 @@ class _Proven:
             masked = next((each for each in sizes if all(runs.same(*mask, each) for mask in masks)), 1)
         ranges = [found for each, _ in cut if (found := Below.of(each)) is not None]
         return cls(columns, piece, line, masked, tuple(zeroed), needs, distance, tuple(ranges))
+
+
+def _require_neighbours(load: tt.LoadOp, distance: Size | None) -> None:
+    """Reject groups that are proven to be no neighbours: each would read NaN. A tensor that is sparse along its last axis but one has its
+    distance compared by the launch.
+    """
+    if distance is None or distance.constant in (None, 1):
+        return
+    raise unsupported(
+        "what a dot sums follows one another along the sparse axis, here the last one, but these elements are "
+        f"{distance.constant} apart in memory",
+        load,
+        "compress the tensor along the axis that the dot sums over, such as axis=1 of weight.view(OUT, IN, KH * KW)",
+    )
 
 
 def _follow(run: Run | None, size: int) -> bool:

@@ -11,12 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 import louver
+from louver.ir.refusal import UnsupportedKernelError
 from louver.runtime.violations import AddressError
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
-from support.triton.convolutions import by_digits, channels_first, channels_last, in_two_arms
+from support.triton.convolutions import by_digits, by_taps, channels_first, channels_last, in_two_arms
 
 
 def expected(x: NDArray[np.float16], w: NDArray[np.float16]) -> NDArray[np.float64]:
@@ -53,6 +54,43 @@ def test_other_strides_of_a_filter_are_no_neighbours(rng: np.random.Generator) -
     given = of_strides(rng, 8, 40, 3, (1, 24, 8))
     with pytest.raises(AddressError, match="neighbours along the sparse axis"):
         louver.jit(channels_first).emulate[1, 2](*given, BM=64, BN=32, BK=32)
+
+
+def along_taps(rng: np.random.Generator, channels: int, axis: int) -> tuple[Any, ...]:
+    """The arguments of `by_taps` with filters [OUT, C, 4] that are sparse along an axis, and what it should give."""
+    x = rng.standard_normal((21, channels)).astype(np.float16)
+    turned = np.swapaxes(rng.standard_normal((24, channels, 4)).astype(np.float16), axis, 2)
+    w = np.ascontiguousarray(np.swapaxes(louver.prune(turned, "2:4"), axis, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 4, axis=0)
+    y = np.full((18, 24), np.nan, np.float32)
+    given = x, louver.compress(w, "2:4", axis=axis), y, channels, 21, 24
+    return given, np.einsum("pct,oct->po", windows, w.astype(np.float64))
+
+
+@pytest.mark.parametrize(("channels", "told"), [(48, 16), (16, 16), (24, 4)])
+def test_channels_that_a_filter_keeps_apart_are_the_sparse_axis(
+    rng: np.random.Generator, channels: int, told: int
+) -> None:
+    """A number of channels that 16 divides begins a tap at a whole piece."""
+    given, right = along_taps(rng, channels, 1)
+    kernel, tile = louver.jit(by_taps), {"TAPS": 4, "BM": 32, "BN": 32, "BK": 32}
+    assert f"w is read at computed addresses, in pieces of {told} bytes" in str(kernel.explain[1, 1](*given, **tile))
+    if channels % 16:
+        with pytest.raises(AddressError, match="16 neighbours along the sparse axis"):
+            kernel.emulate[1, 1](*given, **tile)
+    else:
+        kernel.emulate[1, 1](*given, **tile)
+        np.testing.assert_allclose(given[2], right, rtol=1e-3, atol=2e-2)
+
+
+def test_a_sum_across_the_sparse_axis_is_refused(rng: np.random.Generator) -> None:
+    """All its pieces would break the rule: the refusal says how to compress."""
+    given, _ = along_taps(rng, 48, 2)
+    with pytest.raises(
+        UnsupportedKernelError,
+        match=r"these elements are 4 apart in memory, got .*: compress the tensor along the axis",
+    ):
+        louver.jit(by_taps).emulate[1, 1](*given, TAPS=4, BM=32, BN=32, BK=32)
 
 
 @pytest.mark.parametrize(("channels", "side"), [(8, 3), (12, 2)])

@@ -87,3 +87,20 @@ def in_two_arms(x, w, y, C, H, W, OUT, first, BM: tl.constexpr, BN: tl.constexpr
                 image, tl.load(w + out[None, :] * C + k[:, None], (k < C)[:, None] & (out < OUT)[None, :], 0.0)
             )
     tl.store(y + place[:, None] * OUT + out[None, :], acc, (place < H * W)[:, None] & (out < OUT)[None, :])
+
+
+@triton.jit
+def by_taps(x, w, y, C, L, OUT, TAPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """y[p, o] = sum over t, c of x[p + t, c] · w[o, c, t], along one axis. Channels follow one another in the sum, not in memory."""
+    place = tl.program_id(0) * BM + tl.arange(0, BM)
+    out = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for first in range(0, C * TAPS, BK):
+        k = first + tl.arange(0, BK)
+        c, t = k % C, k // C
+        inside = (place[:, None] + t[None, :] < L) & (k < C * TAPS)[None, :]
+        image = tl.load(x + (place[:, None] + t[None, :]) * C + c[None, :], inside, 0.0)
+        weights = w + (out[None, :] * C + c[:, None]) * TAPS + t[:, None]
+        filters = tl.load(weights, (k < C * TAPS)[:, None] & (out < OUT)[None, :], 0.0)
+        acc += tl.dot(image, filters)
+    tl.store(y + place[:, None] * OUT + out[None, :], acc, (place <= L - TAPS)[:, None] & (out < OUT)[None, :])
