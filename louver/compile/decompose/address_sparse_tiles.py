@@ -20,7 +20,7 @@ docs/computed-addresses.md has the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -51,6 +51,7 @@ from louver.compile.decompose.memory import Axes, part_types, require_lifted, re
 from louver.compile.decompose.ordered_entries import hardware_places, in_hardware_order
 from louver.compile.decompose.replaced_offsets import whole_where_replaced
 from louver.compile.decompose.reported import report
+from louver.compile.decompose.required_pieces import needs_of_pieces, require_neighbours, unproven
 from louver.compile.decompose.sample import Part, Places, Samples
 from louver.compile.decompose.sparse_axis import columns_of
 from louver.compile.decompose.stored_lines import DivisorArguments, Lines, Placed
@@ -175,14 +176,14 @@ class _Proven:
         width, size = tensor_of(load.result).get_shape()[columns], memory_bytes(tensor_of(load.result))
         group = MAPS[element_bits(load.result.type)].group
         if not across:
-            _require_neighbours(load, apart.of(load.ptr, columns, group))
+            require_neighbours(load, apart.of(load.ptr, columns, group))
         sizes = (each for each in (64, 32, 16, 8, 4, 2) if group <= each <= KEPT * MULTIPLE // size)
         piece = next((each for each in sizes if width % each == 0 and moves(each, apart)), 1)
         needs: Needs | None = NOTHING
         if piece == 1 and isinstance(tensor_of(load.result).element_type, IntegerType):
-            needs = _needs(lambda known: moves(group, Apart(known, apart.names)), runs, group)
+            needs = needs_of_pieces(lambda known: moves(group, Apart(known, apart.names)), runs, group)
             if needs is None:
-                raise unsupported(_PIECES_OF_INTEGERS, load, _instead_of_integers("rows" if across else "columns"))
+                raise unproven(load, "rows" if across else "columns")
             piece, runs = group, runs.knowing(dict(needs))
         elif piece == 1:
             ignored, rows = zeroed_columns(load, columns), tensor_of(load.result).get_shape()[1 - columns]
@@ -207,53 +208,9 @@ class _Proven:
         return cls(columns, piece, line, masked, tuple(zeroed), needs, distance, tuple(ranges))
 
 
-def _require_neighbours(load: tt.LoadOp, distance: Size | None) -> None:
-    """Reject groups that are proven to be no neighbours: each would read NaN. A tensor that is sparse along its last axis but one has its
-    distance compared by the launch.
-    """
-    if distance is None or distance.constant in (None, 1):
-        return
-    raise unsupported(
-        "what a dot sums follows one another along the sparse axis, here the last one, but these elements are "
-        f"{distance.constant} apart in memory",
-        load,
-        "compress the tensor along the axis that the dot sums over, such as axis=1 of weight.view(OUT, IN, KH * KW)",
-    )
-
-
 def _follow(run: Run | None, size: int) -> bool:
     """Whether the elements of a block follow one another in memory, wherever it begins. size: bytes of an element."""
     return run is not None and run.step == size
-
-
-_PIECES_OF_INTEGERS = (
-    "pieces of integers at a computed address must be proven, because integers have no NaN to show a violation: whole groups "
-    "along the sparse axis, with one mask"
-)
-
-
-def _instead_of_integers(along: str) -> str:
-    return (
-        f"write row * stride + column, with {along} that are start + tl.arange for a start of whole groups, and a mask of "
-        f"{along} < K"
-    )
-
-
-def _needs(moves: Callable[[Runs], bool], runs: Runs, group: int) -> Needs | None:
-    """The arguments that must be multiples of a group, for pieces of a group to be proven; None if that is no proof."""
-
-    def proves(chosen: Sequence[SSAValue]) -> bool:
-        return moves(runs.knowing(dict.fromkeys(chosen, group)))
-
-    chosen = [
-        each for each, known in runs.multiples.items() if isinstance(each.type, IntegerType) and known % group != 0
-    ]
-    if not proves(chosen):
-        return None
-    for each in list(chosen):
-        fewer = [other for other in chosen if other is not each]
-        chosen = fewer if proves(fewer) else chosen
-    return frozenset((each, group) for each in chosen)
 
 
 @dataclass(frozen=True, slots=True)
