@@ -23,8 +23,8 @@ PAGE_BYTES = 64
 """Bytes of a page. A piece of a row, 16 bytes, fits behind the flag."""
 
 RULE = (
-    "elements of a sparse tensor are read in pieces: 16 neighbours along the sparse axis (8 of f32) that begin at a whole group, with a "
-    "mask of whole groups, inside of the tensor"
+    "elements of a sparse tensor are read in pieces: 16 neighbours along the sparse axis (8 of f32) that begin at a whole group, with "
+    "one mask for a group, inside of the tensor"
 )
 """The rule that a kernel broke which sets the flag."""
 
