@@ -46,6 +46,10 @@ COLUMNS = {
 MASKS = ("(n < N)[:, None] & (k < K)[None, :]", "(k < K)[None, :]", "(n < N)[:, None] & (k < LAST)[None, :]")
 
 
+RULES = ("computed address against this rule", "columns of a tile follow one another along the sparse axis")
+"""Errors that name the rule of pieces: after a launch, or before it where every group breaks the rule."""
+
+
 @dataclass(frozen=True)
 class Gathered:
     """A draw. carried: whether the offset of the matrix is added to the pointer in a branch, a loop, or before all."""
@@ -131,7 +135,7 @@ def gathered(y, x, w, table, pieces, N, K, LAST, HELD: tl.constexpr, TM: tl.cons
         try:
             louver.jit(self.kernel).emulate[(-(-N // tn), SIDE)](y, x, s, table, pieces, N, self.k, self.last, **sizes)
         except ValueError as error:
-            if "computed address against this rule" not in str(error):
+            if not any(rule in str(error) for rule in RULES):
                 return "refused"
         n, k = np.arange(N), np.arange(self.last)
         rows, columns = ROWS[self.rows](n, table), COLUMNS[self.columns](np.arange(self.k), pieces, self.k)[: self.last]
