@@ -8,6 +8,7 @@ that change before a dot, reductions, branches and atomic sums.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,8 @@ from louver.ir.tile.multiples import has_known_addresses, mark_apart, mark_matri
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
 from louver.ptx.printer import print_module
+
+CHECK = "LOUVER_CHECK"
 
 
 def _read_nest(state: KernelState) -> object:
@@ -218,6 +221,17 @@ def _lower_tiles(state: KernelState) -> object:
     return state.made.ptx
 
 
+def _check_shared_memory(state: KernelState) -> object:
+    """check-shared-memory: with `LOUVER_CHECK=1`, runs the kernel on the emulator without its arithmetic."""
+    if os.environ.get(CHECK, "0") == "0":
+        return f"{CHECK} does not ask for it"
+    from louver.compile.check.shared_memory import check_shared_memory
+
+    made = state.made
+    assert isinstance(made, CompiledTiles)
+    return check_shared_memory(made.kernel, made.signature)
+
+
 READ = (COPY, *CANONICAL)
 """Passes that bring the tile IR of a product to the form that the library writes."""
 
@@ -293,7 +307,11 @@ def _feeds(feed: Step[KernelState], staged: bool, slots: int) -> Way[KernelState
     return Way((*ENCODE, feed), begin)
 
 
-LOWER_TILES: Pass[KernelState] = Pass("lower-tiles", _lower_tiles)
+LOWER_TILES: tuple[Pass[KernelState], ...] = (
+    Pass("lower-tiles", _lower_tiles),
+    Pass("check-shared-memory", _check_shared_memory),
+)
+"""The last passes of register tiles. The check runs if `LOUVER_CHECK` asks for it."""
 
 FEEDS: First[KernelState] = First((_feeds(RINGS, True, MOST_SLOTS), _feeds(FEED, True, 0), _feeds(FEED, False, 0)))
 """The passes between `choose-warps` and `lower-tiles`. Every kernel fits shared memory by the last way."""

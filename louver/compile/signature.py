@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from louver.ir.computed import CODES, VIOLATIONS
-from louver.ir.polynomial import Size
+from louver.ir.polynomial import Numbers, Size
 from louver.isa.bulk import SwizzleBytes
 from louver.isa.instruction import LANES
 
@@ -216,6 +216,17 @@ class BoxParameter:
     def tail(self) -> BoxParameter:
         """The box of the rows that whole boxes leave of the array."""
         return replace(self, name=f"{self.name}_tail", along=self.sizes[1], tailed=False)
+
+
+def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
+    """The elements that a copy brings in each dimension.
+
+    A tail has no rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
+    """
+    if box.along is None:
+        return box.box
+    columns, rows, *others = box.box
+    return columns, (box.along.value(numbers) - 1) % rows + 1, *others
 
 
 @dataclass(frozen=True, slots=True)

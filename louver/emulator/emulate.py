@@ -72,13 +72,14 @@ def run(
     memory: GlobalMemory,
     order: Order = Latest(),  # noqa: B008 - frozen
     dependent: bool = False,
+    most_steps: int | None = None,
 ) -> Report:
     """Run `grid` CTAs of `kernel` to their end. Results are in the arrays of `memory`.
 
     grid: CTAs along x, a multiple of `kernel.cluster`, or along one to three axes. arguments: by parameter name.
     Clusters run one after the other. If the atomics of one change nothing, others continue; if all wait, the next one
     begins. A seeded order interleaves them. dependent: a programmatic dependent launch: earlier grids may still use all
-    memory that is not settled. If a product reads columns of B that nothing wrote, the kernel runs again with other
+    memory that is not settled. most_steps: each cluster stops without an error after so many steps of its warps. If a product reads columns of B that nothing wrote, the kernel runs again with other
     bytes there, and results must not differ. Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
@@ -86,11 +87,13 @@ def run(
     parameters = Parameters(kernel, arguments, memory)
     program = decode(kernel, parameters.symbols())
     before = memory.saved()
-    report, undefined = _run(kernel, program, axes, parameters, memory, order, FILLS[0], dependent=dependent)
+    report, undefined = _run(
+        kernel, program, axes, parameters, memory, order, FILLS[0], most_steps, dependent=dependent
+    )
     if undefined:
         first = memory.saved()
         memory.restore(before)
-        _run(kernel, program, axes, parameters, memory, order, FILLS[1], dependent=dependent)
+        _run(kernel, program, axes, parameters, memory, order, FILLS[1], most_steps, dependent=dependent)
         memory.check_equal(first)
     return report
 
@@ -103,6 +106,7 @@ def _run(
     memory: GlobalMemory,
     order: Order,
     fill: int,
+    most_steps: int | None,
     *,
     dependent: bool,
 ) -> tuple[Report, bool]:
@@ -126,7 +130,7 @@ def _run(
             if turns is not None:
                 begun.rotate(turns.randrange(len(begun)))
             cluster, changes = begun.popleft(), writes.changes
-            state = _run_cluster(cluster, None if turns is None else turns.choice(SHARES))
+            state = _run_cluster(cluster, None if turns is None else turns.choice(SHARES), most_steps)
             if state == "ended":
                 total, in_vain, undefined = _add(total, cluster), 0, undefined or cluster.undefined
                 continue
@@ -161,7 +165,7 @@ def _check_launch(kernel: Kernel, grid: int) -> None:
         raise LaunchError(f"a cluster has 1 to {SM_90A.max_cluster} CTAs, got {kernel.cluster}")
 
 
-def _run_cluster(cluster: Cluster, share: int | None) -> Literal["ended", "asks", "paused"]:
+def _run_cluster(cluster: Cluster, share: int | None, most_steps: int | None) -> Literal["ended", "asks", "paused"]:
     """Run a cluster until it ends, until an atomic leaves memory unchanged, or for a share of steps."""
     begun = cluster.steps
     if not cluster.steps:
@@ -169,6 +173,8 @@ def _run_cluster(cluster: Cluster, share: int | None) -> Literal["ended", "asks"
             cluster.scheduler.ready(warp)
     while (turn := cluster.scheduler.next()) is not None:
         cluster.steps += run_burst(*turn)
+        if most_steps is not None and cluster.steps > most_steps:
+            return "ended"
         if cluster.steps > INSTRUCTION_LIMIT:
             raise LimitError(f"the cluster has run {cluster.steps} steps and does not end", turn[0].place())
         if cluster.asks:

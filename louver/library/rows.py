@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from louver.compile.signature import SIZES, STRIDES, BoxParameter
+from louver.compile.signature import SIZES, STRIDES, BoxParameter, copied_box
 from louver.frontend.problem import BLayout
 from louver.ir.polynomial import Numbers
 from louver.isa.bulk import COPY_CHUNK, TensorMap
@@ -71,17 +71,6 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     apart = tuple(stride * box.element_bytes for stride in strides)
     shape = copied_box(box, numbers)
     return TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
-
-
-def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
-    """The elements that a copy brings in each dimension.
-
-    A tail has no rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
-    """
-    if box.along is None:
-        return box.box
-    columns, rows, *others = box.box
-    return columns, (box.along.value(numbers) - 1) % rows + 1, *others
 
 
 def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:

@@ -9,12 +9,14 @@ from louver.emulator import (
     ConvergenceError,
     Earliest,
     EmulationError,
+    GlobalMemory,
     LaunchError,
     LimitError,
     MisalignedError,
     OutOfBoundsError,
     OverwriteInUseError,
     UninitialisedError,
+    run,
 )
 from louver.isa.memory import AtomicAdd, Load, Store
 from louver.isa.move import ShuffleIndex
@@ -240,6 +242,15 @@ def test_endless_loops_are_given_up(monkeypatch):
             loop.repeat_if(k.setp("eq", "u32", k.mov(1), 1))
 
     _expect(LimitError, "does not end", write)
+
+
+def test_a_run_stops_after_the_most_steps():
+    def write(k):
+        with k.loop() as loop:
+            loop.repeat_if(k.setp("eq", "u32", k.mov(1), 1))
+
+    report = run(kernel(write), 1, {}, memory=GlobalMemory(), most_steps=100)
+    assert 100 < report.instructions.total() < 10_000
 
 
 def test_unknown_special_registers():

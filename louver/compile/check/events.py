@@ -364,7 +364,7 @@ def _reads(op: ops.MmaOp) -> Reads:
 
 
 class ProtocolError(ValueError):
-    """Schedule IR whose roles break the rules of stages, barriers and registers. operation: the text of the operation."""
+    """A kernel that breaks the rules of shared memory, barriers and registers. operation: the text of the operation or instruction."""
 
     def __init__(self, rule: str, got: str, operation: str) -> None:
         self.operation = operation

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from louver.compile.signature import ArgumentParameter, BoxParameter, Signature, with_tails
+from louver.compile.signature import ArgumentParameter, BoxParameter, Signature, copied_box, with_tails
 from louver.library.compiled import from_json, to_json
-from louver.library.rows import copied_box
 from support.sizes import sizes
 
 SIGNATURE = Signature(
