@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import StringAttr
 from louver.compile.compiled import CompiledProduct
 from louver.compile.dump import Dump
 from louver.compile.passes import names
-from louver.compile.pipeline import PRODUCT, TILES, Choice, Readings, compile_kernel, compile_tile_ir
+from louver.compile.pipeline import CHECK, PRODUCT, TILES, Choice, Readings, compile_kernel, compile_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp
 from support.compiled import read_copy
@@ -87,4 +87,6 @@ def test_register_tiles_write_beside_what_refused_them(tmp_path: Path, monkeypat
         f"tiles-{number:02}-{name}" for number, name in enumerate(names(TILES))
     ]
     assert files[0] == "00-tile-ir.mlir" and "lower-to-ptx" not in "".join(files)
-    assert (folder / tiles[-1]).read_text(encoding="utf-8").rstrip() == made.ptx.rstrip()
+    *_, lowered, checked = tiles
+    assert (folder / lowered).read_text(encoding="utf-8").rstrip() == made.ptx.rstrip()
+    assert (folder / checked).read_text(encoding="utf-8").strip() == f"{CHECK} does not ask for it"
