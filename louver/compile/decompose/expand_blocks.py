@@ -34,6 +34,7 @@ from louver.ir.comparisons import CmpiOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.metadata import PADDING_CODE
 
 NAN_PADDING = 2
@@ -298,12 +299,7 @@ def metadata_loads(function: tt.FuncOp) -> frozenset[Operation]:
         if isinstance(op, tt.DotOp | tt.DecompressOp | tt.CompressOp) and op.metadata is not None
     ]
     found: set[Operation] = set()
-    seen: set[SSAValue] = set()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(pending):
         match value.owner:
             case tt.LoadOp() | tt.DescriptorLoadOp():
                 found.add(value.owner)

@@ -35,6 +35,7 @@ from louver.ir.refusal import source_location
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, element_bits, first_of, is_splat, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.metadata import MAPS
 
 
@@ -130,13 +131,9 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.Decompres
 
     Each comes with the dimension that corresponds to dimension `columns` of the tile.
     """
-    seen, pending = set[tuple[SSAValue, int]](), [(value, columns)]
-    while pending:
-        value, columns = each = pending.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        owner = value.owner
+    pending = [(value, columns)]
+    for each, columns in each_once(pending):
+        owner = each.owner
         if isinstance(owner, tt.DecompressOp) and owner.columns is not None:
             yield owner, columns
         elif isinstance(owner, tt.TransOp):
@@ -147,13 +144,9 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.Decompres
 
 def _is_uniform(value: SSAValue, columns: int) -> bool:
     """Whether the elements of a tile are known to be equal along a dimension."""
-    seen, pending = set[tuple[SSAValue, int]](), [(value, columns)]
-    while pending:
-        value, columns = each = pending.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        match value.owner:
+    pending = [(value, columns)]
+    for each, columns in each_once(pending):
+        match each.owner:
             case tt.SplatOp():
                 pass
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number) if is_splat(number):
