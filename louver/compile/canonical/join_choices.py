@@ -9,9 +9,9 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
-from louver.compile.rewrite.insert import end_with
+from louver.compile.rewrite.insert import end_with, insert
 from louver.compile.rewrite.materialize import dominates
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile.types import as_tensor
@@ -56,8 +56,7 @@ def _join(branch: scf.IfOp, choices: list[SelectOp]) -> None:
     for region, values in ((taken, [each.lhs for each in choices]), (other, [each.rhs for each in choices])):
         end_with(region.block, values)
     new = scf.IfOp(branch.cond, [each.result.type for each in choices], taken, other)
-    new.location = branch.location
-    Rewriter.insert_op(new, InsertPoint.before(branch))
+    insert(branch, new, branch)
     for result, choice in zip(new.results, choices, strict=True):
         Rewriter.replace_op(choice, [], [result])
     Rewriter.erase_op(branch)

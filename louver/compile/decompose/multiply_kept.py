@@ -20,11 +20,12 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, IntegerAttr, TensorType, i32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import came_from
 from louver.compile.decompose.flat_sums import flat_sum, reshaped_back
+from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
@@ -348,9 +349,7 @@ class _Kept:
         )
 
     def _placed(self, made: Operation, of: Operation) -> Operation:
-        made.location = of.location
-        Rewriter.insert_op(made, InsertPoint.before(self.op))
-        return made
+        return insert(self.op, made, of)
 
 
 _PRODUCTS = (arith.MulfOp, arith.MuliOp, arith.AndIOp)
