@@ -154,6 +154,10 @@ def _matmul(a: Any, b: Any) -> Tensor:
     raise _no_product()
 
 
+def _rmatmul(b: Any, a: Any) -> Tensor:
+    return _matmul(a, b)
+
+
 def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     if bias.dim() == 1 and isinstance(b, SparseTensor) and b.turned and (alpha, beta) == (1, 1):
         return _linear(a, b.t(), bias)
@@ -170,7 +174,7 @@ def _no_product() -> RuntimeError:
 _PRODUCTS: dict[Any, Callable[..., Tensor]] = {
     functional.linear: _linear,
     **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm), _matmul),
-    Tensor.__rmatmul__: lambda b, a: _matmul(a, b),
+    Tensor.__rmatmul__: _rmatmul,
     **dict.fromkeys((torch.addmm, Tensor.addmm), _addmm),
 }
 """Products without a way through the dispatcher."""
@@ -205,6 +209,10 @@ def _turn(s: SparseTensor) -> SparseTensor:
 
 def _transpose(s: SparseTensor, first: int, second: int) -> SparseTensor:
     return s if first % 2 == second % 2 else _turn(s)
+
+
+def _permute(s: SparseTensor, axes: Sequence[int]) -> SparseTensor:
+    return _transpose(s, 0, axes[0])
 
 
 def _copy(s: SparseTensor, other: Any, non_blocking: bool = False) -> SparseTensor:
@@ -262,7 +270,7 @@ _TABLE: dict[Any, Callable[..., Any]] = {
     **{op.default: _map(op.default) for op in _EACH},
     _ATEN.t.default: _turn,
     _ATEN.transpose.int: _transpose,
-    _ATEN.permute.default: lambda s, axes: _transpose(s, 0, axes[0]),
+    _ATEN.permute.default: _permute,
     _ATEN.copy_.default: _copy,
     _ATEN.slice.Tensor: _slice,
     _ATEN.cat.default: _cat,
