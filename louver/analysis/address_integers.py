@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import takewhile
 from typing import cast
 
 from xdsl.dialects import scf
@@ -11,6 +12,7 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.passages import came_from, end_of, roots_of
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import DescriptorLoadOp, FuncOp, LoadOp
+from louver.ir.walk import ancestors, each_once
 
 
 def address_arguments(function: FuncOp, sparse: Collection[str]) -> frozenset[str]:
@@ -20,13 +22,11 @@ def address_arguments(function: FuncOp, sparse: Collection[str]) -> frozenset[st
     """
     arguments = function.argument_names
     of = {each for each, name in arguments.items() if name in sparse}
-    pending, seen = [each for op in function.body.walk() for each in _asked(op, of)], set[SSAValue]()
-    while pending:
-        value = pending.pop()
-        if value not in seen:
-            seen.add(value)
-            pending += _sources(value)
-    return frozenset(name for each, name in arguments.items() if each in seen)
+    pending, found = [each for op in function.body.walk() for each in _asked(op, of)], set[SSAValue]()
+    for value in each_once(pending):
+        found.add(value)
+        pending += _sources(value)
+    return frozenset(name for each, name in arguments.items() if each in found)
 
 
 def _asked(op: Operation, sparse: set[SSAValue]) -> Iterator[SSAValue]:
@@ -56,10 +56,8 @@ def _sources(value: SSAValue) -> Iterator[SSAValue]:
 
 
 def _around(op: Operation) -> Iterator[SSAValue]:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, FuncOp):
+    for parent in takewhile(lambda each: not isinstance(each, FuncOp), ancestors(op)):
         yield from _control(parent)
-        parent = parent.parent_op()
 
 
 def _control(op: Operation) -> tuple[SSAValue, ...]:

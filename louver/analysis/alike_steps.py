@@ -16,7 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration, Lane
 from louver.analysis.effects import has_no_effect
-from louver.analysis.integers import constant_integer, is_zero, steps_of, without_extension
+from louver.analysis.integers import constant_integer, is_zero, repeated, steps_of, without_extension
 from louver.analysis.masks import some_bounds
 from louver.analysis.passages import end_of
 from louver.ir.arith import ExtSIOp, SIToFPOp
@@ -202,8 +202,7 @@ class AlikeSteps:
 
     def _number(self, value: SSAValue) -> Polynomial | None:
         """The number that all elements of a value are."""
-        while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
-            value = value.owner.operands[0]
+        value = repeated(value)
         known = constant_integer(value)
         if known is not None:
             return Polynomial.number(known)

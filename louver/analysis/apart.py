@@ -9,7 +9,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, SSAValue
 
 from louver.analysis.affine import launch_size
-from louver.analysis.integers import constant_everywhere
+from louver.analysis.integers import constant_everywhere, repeated
 from louver.analysis.passages import came_from
 from louver.analysis.runs import WHOLE, Key, Runs, in_line, inside, power
 from louver.ir import tile as tt
@@ -17,6 +17,7 @@ from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.tile.types import as_tensor, element_of
+from louver.ir.walk import each_once
 
 _SAME = Polynomial.number(0)
 
@@ -81,8 +82,7 @@ class Apart:
 
     def _product(self, moving: SSAValue, by: SSAValue, dimension: int, count: int) -> Size | None:
         """The distance in the product with a number that all elements share."""
-        while isinstance(owner := by.owner, tt.SplatOp | tt.BroadcastOp | tt.ExpandDimsOp | ExtSIOp):
-            by = owner.operands[0]
+        by = repeated(by)
         factor = None if as_tensor(by.type) is not None else launch_size(by, self.names)
         step = None if factor is None else self.of(moving, dimension, count)
         return None if factor is None or step is None else step * factor
@@ -102,11 +102,8 @@ class Apart:
 
         A number that is loaded or passed for a whole tile may be any distance.
         """
-        found, seen, pending = WHOLE, set[Key](), [block]
-        while pending:
-            if (key := pending.pop()) in seen:
-                continue
-            seen.add(key)
+        found, pending = WHOLE, [block]
+        for key in each_once(pending):
             value, dimension, count = key
             match owner := value.owner:
                 case arith.MuliOp():

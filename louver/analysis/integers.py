@@ -33,11 +33,16 @@ def constant_integer(value: SSAValue) -> int | None:
     return None
 
 
-def constant_everywhere(value: SSAValue) -> int | None:
-    """`constant_integer`, also through extensions and broadcasts."""
+def repeated(value: SSAValue) -> SSAValue:
+    """The numbers that a tile repeats, or has in a wider type."""
     while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
         value = value.owner.operands[0]
-    return constant_integer(value)
+    return value
+
+
+def constant_everywhere(value: SSAValue) -> int | None:
+    """`constant_integer`, also through extensions and broadcasts."""
+    return constant_integer(repeated(value))
 
 
 def literal(entry: Index) -> int | None:

@@ -11,6 +11,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp
+from louver.ir.walk import ancestors, each_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +105,19 @@ def is_before(value: SSAValue, loop: scf.ForOp) -> bool:
     return owner is not None and not loop.is_ancestor(owner)
 
 
+def function_of(op: Operation) -> FuncOp:
+    """The function of which an operation is a part."""
+    return next(each for each in (op, *ancestors(op)) if isinstance(each, FuncOp))
+
+
 def outermost(op: Operation) -> Operation:
     """The ancestor of an operation in the block of the function."""
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, FuncOp):
-        op, parent = parent, parent.parent_op()
-    return op
+    return next(each for each in (op, *ancestors(op)) if isinstance(each.parent_op(), FuncOp | None))
 
 
 def runs_again(op: Operation) -> bool:
     """Whether an operation is in a loop."""
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
-        parent = parent.parent_op()
-    return parent is not None
+    return any(isinstance(each, scf.ForOp | scf.WhileOp) for each in ancestors(op))
 
 
 def root_of(pointer: SSAValue) -> SSAValue | None:
@@ -131,12 +131,8 @@ def roots_of(pointer: SSAValue) -> set[SSAValue]:
 
 
 def _origins(pointer: SSAValue) -> Iterator[SSAValue]:
-    seen, pending = set[SSAValue](), [pointer]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    pending = [pointer]
+    for value in each_once(pending):
         owner = value.owner
         if sources := came_from(value):
             pending += sources

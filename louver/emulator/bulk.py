@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,7 +82,7 @@ class BulkEngine:
         _, offset = warp.shared_address(destination)
         where = tile_bytes(tensor_map, offset)
         for cta in targets:
-            fetch = _fetch_box(tensor, place)
+            fetch = partial(tensor.load, place)
             self._start(warp, lane, cta, where, fetch, mbarrier, multicast is not None, tensor_map.box_bytes)
 
     def linear_load(self, warp: Warp, source: int, destination: int, size: int, mbarrier: int) -> None:
@@ -118,10 +119,6 @@ class BulkEngine:
         self.loads += 1
         delivery = Delivery(cta.shared, where, fetch, barrier, barrier.phase, size, COPY)
         self._cluster.scheduler.issue(delivery, warp)
-
-
-def _fetch_box(tensor: Tensor, coordinates: tuple[int, ...]) -> Callable[[], U8]:
-    return lambda: tensor.load(coordinates)
 
 
 def _targets(warp: Warp, destination: int, multicast: int | None) -> list[Cta]:

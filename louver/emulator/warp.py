@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from louver.emulator.waiters import Signal
 from louver.emulator.writes import Writer
 from louver.isa.bulk import TensorMap
 from louver.isa.instruction import LANES, Bits
-from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, AtomicKind, Mask, Space, Suspend
+from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, U8, Mask, Space, Suspend
 from louver.isa.wgmma import Wgmma
 from louver.ptx.module import If, Inst, Node
 from louver.ptx.printer import instruction_text, register_name
@@ -191,28 +191,11 @@ class Warp:
         else:
             generic.store(self, space, address, data)
 
-    def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind, *, returns: bool) -> Bits:
-        return generic.atomic_add(self, space, address, value, kind, returns=returns)
-
-    def atomic_update(
-        self, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits], *, returns: bool
-    ) -> Bits:
-        return generic.atomic_update(self, space, address, value, change, returns=returns)
-
-    def mbarrier_init(self, address: Bits, count: Bits) -> None:
-        barriers.init(self, address, count)
-
-    def mbarrier_arrive(self, address: Bits, count: Bits, transaction_bytes: Bits | None) -> None:
-        barriers.arrive(self, address, count, transaction_bytes)
-
-    def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
-        return barriers.test(self, address, parity)
-
-    def mbarrier_pause(self, address: Bits, parity: Bits) -> Suspend | None:
-        return barriers.pause(self, address, parity)
-
-    def mbarrier_invalidate(self, address: Bits) -> None:
-        barriers.invalidate(self, address)
+    atomic_add, atomic_update = generic.atomic_add, generic.atomic_update
+    shuffle, tensor_map = generic.shuffle, generic.tensor_map
+    mbarrier_init, mbarrier_invalidate = barriers.init, barriers.invalidate
+    mbarrier_arrive, mbarrier_test, mbarrier_pause = barriers.arrive, barriers.test, barriers.pause
+    async_arrive, async_store = barriers.arrive_after_copies, start_store
 
     def barrier_sync(self, index: int, threads: int) -> Suspend | None:
         return self.cta.named.sync(self, index, threads)
@@ -256,12 +239,6 @@ class Warp:
     def async_copy(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
         self.copies.start(size, destination, source, count)
 
-    def async_store(self, address: Bits, data: U8, mbarrier: Bits) -> None:
-        start_store(self, address, data, mbarrier)
-
-    def async_arrive(self, address: Bits) -> None:
-        barriers.arrive_after_copies(self, address)
-
     def async_commit(self) -> None:
         self.copies.commit()
 
@@ -287,9 +264,6 @@ class Warp:
     def bulk_wait(self, pending: int, read_only: bool) -> Suspend | None:
         return self.stores.wait(pending, read_only)
 
-    def tensor_map(self, address: Bits) -> TensorMap:
-        return generic.tensor_map(self, address)
-
     def wgmma(self, instruction: Wgmma, d: Bits, inputs: Sequence[Bits]) -> None:
         self.cta.warpgroup_of(self.index).issue(self, instruction, inputs)
 
@@ -301,9 +275,6 @@ class Warp:
 
     def set_max_registers(self, count: int, increase: bool) -> Suspend | None:
         return self.cta.pool.set(self, count, increase)
-
-    def shuffle(self, value: Bits, source_lane: Bits) -> Bits:
-        return generic.shuffle(self, value, source_lane)
 
     def active_lanes(self) -> NDArray[np.int64]:
         return self.active.nonzero()[0]

@@ -74,14 +74,10 @@ def apply_step(step: str, *operands: SSAValue) -> Operation:
     if step in CHOICES:
         a, b, x, y = operands
         return SelectOp(CmpfOp(a, b, CHOICES[step].predicate).result, x, y)
-    whole = _is_integer(operands[0])
+    whole = isinstance(element_of(operands[0].type), IntegerType)
     made = (INTEGER_OPERATIONS if whole else STEP_OPERATIONS).get(step)
     if whole and made is None:
         raise RuleError(
             f"integers take the steps {', '.join(INTEGER_OPERATIONS)}, got {step}: convert them to f32 first"
         )
     return ExternElementwiseOp(step, operands) if made is None else cast(Any, made)(*operands)
-
-
-def _is_integer(value: SSAValue) -> bool:
-    return isinstance(element_of(value.type), IntegerType)

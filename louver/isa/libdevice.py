@@ -411,10 +411,3 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
 """Number of operands of each function, its meaning for float32 or float64 arrays, and its instructions."""
-
-ERRORS: dict[str, float] = {
-    **dict.fromkeys(FUNCTIONS, 2.0**-20),
-    "expf": 2.0**-21,
-    **dict.fromkeys(("sqrtf", "fsqrt_rn", "fdiv_rn", "frcp_rn"), 2.0**-24),
-}
-"""Greatest relative error of results that are normal f32 numbers."""

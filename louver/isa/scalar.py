@@ -66,14 +66,6 @@ def to_bits(result: Values, kind: str) -> Bits:
     return result if result.dtype == storage else result.astype(VALUE[kind], copy=False).view(storage)
 
 
-def _shift_left(a: Values, b: Values) -> Values:
-    return a << _clamped(b, a)
-
-
-def _shift_right(a: Values, b: Values) -> Values:
-    return a >> _clamped(b, a)
-
-
 def _clamped(amount: Values, shifted: Values) -> Values:
     """The amount, at most the register width. NumPy then shifts out all bits, as PTX does."""
     return np.minimum(amount, 8 * shifted.itemsize).astype(shifted.dtype)
@@ -115,13 +107,13 @@ INTEGER: dict[str, Function] = {
     "max": np.maximum,
     "div": _quotient,
     "rem": _remainder,
-    "shr": _shift_right,
+    "shr": lambda a, b: a >> _clamped(b, a),
 }
 BITWISE: dict[str, Function] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
-    "shl": _shift_left,
+    "shl": lambda a, b: a << _clamped(b, a),
 }
 FLOATING: dict[str, Function] = {
     "add": lambda a, b: a + b,

@@ -150,17 +150,13 @@ def compile_together(wanted: Iterable[Preparation]) -> int:
     for each in wanted:
         for solved, low, high in each.parts:
             for n in _classes(low, high):
-                asked = solved, *_rows_n_k(each.s, n), each.place
+                asked = solved, each.s.shape[-2], n, each.s.shape[-1], each.place
                 key = solved, schedule_for(*asked, aligned_output=True, batch=each.batch), each.place.target
                 kernels.setdefault(key, partial(reasons_for, *asked, aligned_output=True, batch=each.batch))
     with ThreadPoolExecutor(max(1, min(len(kernels), os.cpu_count() or 1))) as pool:
         for made in [pool.submit(record_of, *key, why) for key, why in kernels.items()]:
             made.result()
     return len(kernels)
-
-
-def _rows_n_k(s: SparseTensor, n: int) -> tuple[int, int, int]:
-    return s.shape[-2], n, s.shape[-1]
 
 
 def make_ready(

@@ -22,7 +22,7 @@ from louver.formats.torch_tensors import data_of
 from louver.isa.convert import FP8_MAX, HALF_NAN, Fp8, FromF32, Half, fp8_from_f32
 from louver.library.dense import named_view
 from louver.library.forms import Metadata, Values, room
-from louver.library.fused import NUMBERS
+from louver.library.fused import NUMBERS, place_name
 from louver.library.host import DenseWeight
 from louver.library.resident import pitch_of
 from louver.library.state import TensorState
@@ -184,7 +184,7 @@ def _check_out(out: object, source: ArrayView) -> None:
             f"out keeps {PATTERN} along its last axis and has x's shape {list(source.shape)}, got {out!r}: leave it out to make one"
         )
     if out.device != source.device:
-        raise ValueError(f"x and out must be in one place, got x on {_place(source.device)} and {out!r}: move one")
+        raise ValueError(f"x and out must be in one place, got x on {place_name(source.device)} and {out!r}: move one")
     # The dense form of a tensor on the host is made anew; a captured pass on a GPU could not do that.
     others = out.derived.beside(TensorState, *([DenseWeight] if out.device is None else []))
     if others:
@@ -224,8 +224,8 @@ def _scaling(source: ArrayView, stored: ElementType, scale: Any, row_scales: Any
     array = named_view("scale", scale, ("f32",))
     if array.element.name != "f32" or array.size != 1 or array.device != source.device:
         raise ValueError(
-            f"scale is a number, or an array of one f32 on {_place(source.device)}, got {array.element} {list(array.shape)} on "
-            f"{_place(array.device)}"
+            f"scale is a number, or an array of one f32 on {place_name(source.device)}, got {array.element} {list(array.shape)} on "
+            f"{place_name(array.device)}"
         )
     return _Scale("array", array=array)
 
@@ -236,8 +236,8 @@ def _of_rows(row_scales: Any, source: ArrayView) -> ArrayView:
     fits = array.shape in (shape, (prod(shape),)) and array.strides == row_major(array.shape)
     if array.element.name != "f32" or not fits or array.device != source.device or not array.writable:
         raise ValueError(
-            f"row_scales is a contiguous array of f32 {list(shape)} on {_place(source.device)}, to be written, got {array.element} "
-            f"{list(array.shape)} on {_place(array.device)}"
+            f"row_scales is a contiguous array of f32 {list(shape)} on {place_name(source.device)}, to be written, got {array.element} "
+            f"{list(array.shape)} on {place_name(array.device)}"
         )
     return array
 
@@ -246,10 +246,6 @@ def _check_apart(scales: ArrayView, source: ArrayView, out: SparseTensor | None)
     held = [] if out is None else [view(out.values), view(out.indices)]
     if any(overlaps(scales, each) for each in (source, *held)):
         raise ValueError("row_scales overlaps x or out: give an array of its own")
-
-
-def _place(device: int | None) -> str:
-    return "the host" if device is None else f"cuda:{device}"
 
 
 def _on_host(

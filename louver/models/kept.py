@@ -16,7 +16,7 @@ from louver.formats.prune import prune
 from louver.formats.schema import BitmaskForm, DenseForm, SparseForm
 from louver.models.roles import TensorFacts
 from louver.models.scaled import Factors, numbers
-from louver.models.steps import Region, Source, regions
+from louver.models.steps import Source, regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def kept_by(source: Source, facts: TensorFacts, patterns: Sequence[Pattern]) -> 
         holds = True
         with source.open(facts.name) as original:
             for region in regions(form.shape, facts.axis, pattern, by_rows=False):
-                stored = numbers(region.read(*original), _factor(factors, region)).astype(np.float32, copy=False)
+                stored = numbers(region.read(*original), region.factor(factors)).astype(np.float32, copy=False)
                 elements += stored.size
                 whole += _magnitude(stored)
                 holds = check(stored, pattern, axis=region.axis, listed=0).ok
@@ -68,10 +68,6 @@ def kept_by(source: Source, facts: TensorFacts, patterns: Sequence[Pattern]) -> 
                     break
         found[pattern] = Kept(holds, 1.0 if holds or not whole else min(left / whole, 1.0), elements)
     return found
-
-
-def _factor(factors: Factors | None, region: Region) -> NDArray[np.float32] | None:
-    return None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
 
 
 def _magnitude(array: NDArray[Any]) -> float:

@@ -225,12 +225,12 @@ class PruneStep:
             original = stack.enter_context(source.open(name))
             given = None if self.given is None else stack.enter_context(self.given.open())
             for region in regions(shape, self.axis, self.pattern, by_rows=by_rows):
-                stored, factor = region.read(*original), _factor(factors, region)
+                stored, factor = region.read(*original), region.factor(factors)
                 if given is None:
                     pruned = self._prune(name, stored, region.axis, factor)
                 else:
                     pruned = self._converted(name, region.read(*given))
-                tally.add(numbers(stored, factor), numbers(pruned, _factor(after, region)))
+                tally.add(numbers(stored, factor), numbers(pruned, region.factor(after)))
                 yield region, pruned
 
     def _compressed(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
@@ -251,7 +251,3 @@ class PruneStep:
     def _converted(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
         written = known_element(self.form)
         return stored if written is None else convert(name, stored, written)
-
-
-def _factor(factors: Factors | None, region: Region) -> NDArray[np.float32] | None:
-    return None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)

@@ -20,6 +20,7 @@ from louver.formats.regular import FormatError
 from louver.formats.schema import BitmaskForm, DenseForm, Form, SparseForm, crc32_text
 from louver.formats.tensor import SparseTensor
 from louver.formats.writer import Placed
+from louver.models.scaled import Factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,10 @@ class Region:
             if reader.file.read_into(start + (row * width + self.columns.start) * dtype.itemsize, data) != len(data):
                 raise FormatError(f"{reader.file.path}: the file ended inside {array.name!r}: it was changed")
         return part.reshape(self.shape)
+
+    def factor(self, factors: Factors | None) -> NDArray[np.float32] | None:
+        """The factors of the part's elements, as an array of its shape; None without factors."""
+        return None if factors is None else factors.at(self.rows, self.columns).reshape(self.shape)
 
 
 def regions(shape: tuple[int, ...], axis: int, pattern: Pattern, *, by_rows: bool) -> Iterator[Region]:

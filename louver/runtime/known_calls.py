@@ -48,7 +48,7 @@ class KnownCalls(Generic[V]):
         self.stream: Callable[[int], int] = _no_stream
         self.guard: Callable[[Sequence[Any]], Same] | None = None
         self.grad_enabled: Callable[[], bool] = never
-        self.trace: Callable[[], object] = _no_trace
+        self.trace: Callable[[], object] = lambda: None
         self.modes: Callable[[], int] = never
 
     def know_torch(self) -> bool:
@@ -67,10 +67,6 @@ class KnownCalls(Generic[V]):
 def never(*tensors: Any) -> bool:
     """A comparison that is always False."""
     return False
-
-
-def _no_trace() -> None:
-    return None
 
 
 def _no_stream(ordinal: int) -> int:

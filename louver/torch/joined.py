@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -66,8 +66,8 @@ class JoinedWeight(SparseWeight):
                 )
                 for arrays, shape in zip(
                     (
-                        _list(part_of(each.values) for each in weights),
-                        _list(part_of(each.natural()) for each in weights),
+                        [part_of(each.values) for each in weights],
+                        [part_of(each.natural()) for each in weights],
                     ),
                     shapes,
                     strict=True,
@@ -75,7 +75,7 @@ class JoinedWeight(SparseWeight):
             )
             self.values = nn.Parameter(values, self.values.requires_grad)
             self.indices = nn.Parameter(indices, False)
-            scales = _list(part_of(each.scale) for each in weights if each.scale is not None)
+            scales = [part_of(each.scale) for each in weights if each.scale is not None]
             if scales:
                 scale = beside(first.values, torch.cat(scales), shapes[0][:1])
                 self.quantized_(self.values, scale, first.dense_dtype)
@@ -363,10 +363,6 @@ class MemberRows(SparseWeight):
                 self.pack_()
             except ValueError as error:
                 error_msgs.append(f"{prefix}indices: {error}")
-
-
-def _list(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return list(tensors)
 
 
 def _flat(x: Tensor) -> Tensor:

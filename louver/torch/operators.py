@@ -177,10 +177,6 @@ def _depth(x: Tensor) -> int:
     return x.shape[-1]
 
 
-def _has_epilogue(activation: object, scale: object, dense_scale: object) -> bool:
-    return activation is not None or scale is not None or dense_scale is not None
-
-
 def _dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
     return expanded(values, indices, Pattern.parse(pattern), size)
 
@@ -214,7 +210,8 @@ def _fake_product(
     lower(OPS.linear.default, OPS.gated.default)
     check_arrays(values, indices, Pattern.parse(pattern), _depth(x))
     _check_one_place(x=x, values=values, indices=indices)
-    wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
+    epilogue = any(each is not None for each in (activation, scale, dense_scale))
+    wanted = out_dtype or output_dtype(x.dtype, epilogue=epilogue)
     rows = values.shape[0] // 2 if gated else values.shape[0]
     return x.new_empty((*x.shape[:-1], rows), dtype=wanted)
 

@@ -18,15 +18,21 @@ from louver.torch.stacks import SparseStack
 from louver.torch.tokens import quantized_tokens
 
 
+def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:
+    """Raises ValueError unless these are numbers of tokens."""
+    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
+    if not counts or any(type(n) is not int or n < 1 for n in counts):
+        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    return counts
+
+
 def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
     """Compile, load and upload everything that calls of a model's sparse layers with these numbers of tokens use, so
     that they can be captured in a CUDA graph. Returns the number of layers.
 
     Raises ValueError for a model without sparse layers, for layers that are not on a GPU, and for bad numbers.
     """
-    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
-    if not counts or any(type(n) is not int or n < 1 for n in counts):
-        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    counts = checked_tokens(tokens)
     layers = sparse_layers(model)
     if not layers:
         raise ValueError(f"a model to prepare has layers of louver.torch.SparseLinear, got {type(model).__name__}")

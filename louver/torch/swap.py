@@ -27,6 +27,7 @@ from louver.torch.held import offending
 from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear, pack_on_gpus_
 from louver.torch.placed import own_part, part_of, summed, undivided
+from louver.torch.ready import checked_tokens
 from louver.torch.report import Report, Row
 from louver.torch.stacks import chosen
 
@@ -153,7 +154,7 @@ class Swapper:
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
             return row_of(layer, "dense", choice.reason)
-        if not self._force and not _multiplies_fast(layer.weight):
+        if not self._force and not layer.weight.is_cuda:
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
             return row_of(layer, "dense", reason + self._predicted(layer, pattern), str(pattern))
         reason = f"it keeps {pattern}{self._predicted(layer, pattern) if self._force else ''}; swapped without timing"
@@ -287,14 +288,6 @@ def nothing_kept(reasons: Mapping[str, str | None], patterns: Sequence[Pattern])
     return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
 
 
-def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:
-    """Raises ValueError unless these are numbers of tokens."""
-    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
-    if not counts or any(type(n) is not int or n < 1 for n in counts):
-        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
-    return counts
-
-
 def _has_product(weight: Tensor, pattern: Pattern) -> bool:
     """Whether GPUs have products of a weight with this pattern. `misfit` refuses other element types."""
     try:
@@ -327,11 +320,6 @@ def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None
     if weight.device.type not in (*DEVICES, "meta"):
         return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
     return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
-
-
-def _multiplies_fast(weight: Tensor) -> bool:
-    """Whether the device of a weight may gain."""
-    return weight.is_cuda
 
 
 def _nbytes(sparse: Any) -> int:

@@ -24,7 +24,8 @@ from louver.torch.blocks import join_, joinable
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.layers import dense_layers, is_hooked, sparse_layers, swappable
 from louver.torch.linear import SparseWeight, pack_on_gpus_
-from louver.torch.swap import PATTERNS, Swapper, checked_tokens, choices_of, nothing_kept, refusal
+from louver.torch.ready import checked_tokens
+from louver.torch.swap import PATTERNS, Swapper, choices_of, nothing_kept, refusal
 
 
 class Loading:

@@ -17,6 +17,7 @@ from louver.compile.plan.encode.unit import by_warpgroups, is_transposed, produc
 from louver.ir.refusal import source_location
 from louver.ir.tile import AtomicOp, DecompressOp, DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of
+from louver.ir.walk import ancestors
 from louver.isa.fragments import ROWS
 from louver.isa.mma import Mma
 from louver.isa.move import Move
@@ -190,11 +191,7 @@ def _waiting(made: CompiledTiles) -> str | None:
 
 def _loop(op: Operation) -> Operation | None:
     """The innermost loop around an operation, or None."""
-    while (parent := op.parent_op()) is not None:
-        if isinstance(parent, scf.ForOp | scf.WhileOp):
-            return parent
-        op = parent
-    return None
+    return next((each for each in ancestors(op) if isinstance(each, scf.ForOp | scf.WhileOp)), None)
 
 
 def _clocks(op: DotOp) -> float:

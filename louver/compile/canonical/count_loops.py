@@ -27,7 +27,7 @@ from xdsl.traits import is_side_effect_free
 
 from louver.analysis.integers import constant_integer, position
 from louver.analysis.passages import end_of
-from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.compile.rewrite.insert import insert, insert_before, integer, move
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import GetNumProgramsOp
 
@@ -250,8 +250,7 @@ def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAVal
         compared = first if compared is argument else compared
         argument.replace_all_uses_with(first)
     for op in [op for op in before.ops if op is not before.last_op]:
-        op.detach()
-        Rewriter.insert_op(op, InsertPoint.before(loop))
+        move(loop, op)
     if count.inclusive:
         # If this overflows, the user's loop does not end.
         bound = insert_before(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 from xdsl.traits import is_side_effect_free
 from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
@@ -25,7 +25,7 @@ from louver.analysis.effects import takes_any
 from louver.analysis.implied import implied
 from louver.analysis.integers import is_zero
 from louver.analysis.passages import end_of
-from louver.compile.rewrite.insert import insert, insert_before, integer
+from louver.compile.rewrite.insert import insert, insert_before, integer, move
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.tile import DescriptorLoadOp, FuncOp, LoadOp, SplatOp
 from louver.ir.tile.types import as_tensor
@@ -140,8 +140,7 @@ class _Pairs:
         if isinstance(op, LoadOp) and isinstance(fellow, LoadOp):
             self._load(op, fellow)
             return
-        op.detach()
-        Rewriter.insert_op(op, InsertPoint.before(self.branch))
+        move(self.branch, op)
         if fellow is not None:
             Rewriter.replace_op(fellow, [], op.results)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
-from louver.compile.rewrite.insert import end_with
+from louver.compile.rewrite.insert import end_with, insert
+from louver.compile.rewrite.materialize import dominates
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile.types import as_tensor
+from louver.ir.walk import ancestor_in
 
 
 def join_choices(module: ModuleOp) -> None:
@@ -35,20 +37,13 @@ def _may_be_its_result(choice: SelectOp, branch: scf.IfOp) -> bool:
     """Whether both values are defined before the branch, and only code after the branch uses the select."""
     if choice.parent is not branch.parent:
         return False
-    given = all(_is_before(value.owner, branch) for value in (choice.lhs, choice.rhs))
+    given = all(dominates(value, branch) for value in (choice.lhs, choice.rhs))
     return given and all(_stands_behind(use.operation, branch) for use in choice.result.uses)
-
-
-def _is_before(owner: Operation | Block, branch: scf.IfOp) -> bool:
-    """Whether the owner of a value is before a branch in its block, or outside of the block."""
-    return isinstance(owner, Block) or owner.parent is not branch.parent or owner.is_before_in_block(branch)
 
 
 def _stands_behind(op: Operation, branch: scf.IfOp) -> bool:
     """Whether an operation, or an ancestor of it, follows a branch in the block of the branch."""
-    outer: Operation | None = op
-    while outer is not None and outer.parent is not branch.parent:
-        outer = outer.parent_op()
+    outer = ancestor_in(branch.parent, op)
     return outer is not None and branch.is_before_in_block(outer)
 
 
@@ -61,8 +56,7 @@ def _join(branch: scf.IfOp, choices: list[SelectOp]) -> None:
     for region, values in ((taken, [each.lhs for each in choices]), (other, [each.rhs for each in choices])):
         end_with(region.block, values)
     new = scf.IfOp(branch.cond, [each.result.type for each in choices], taken, other)
-    new.location = branch.location
-    Rewriter.insert_op(new, InsertPoint.before(branch))
+    insert(branch, new, branch)
     for result, choice in zip(new.results, choices, strict=True):
         Rewriter.replace_op(choice, [], [result])
     Rewriter.erase_op(branch)

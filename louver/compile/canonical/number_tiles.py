@@ -546,7 +546,6 @@ def _narrowed(value: SSAValue, width: IntegerType, before: Operation) -> SSAValu
     else:
         assert isinstance(op, _EXACT)
         made = type(op)(_narrowed(op.lhs, width, before), _narrowed(op.rhs, width, before))
-    made.location = before.location
-    Rewriter.insert_op(made, InsertPoint.before(before))
-    made.results[0].name_hint = value.name_hint
-    return made.results[0]
+    found = insert_before(before, made)
+    found.name_hint = value.name_hint
+    return found

@@ -23,17 +23,19 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import came_from, end_of, root_of
-from louver.compile.rewrite.insert import begin_with, end_with
+from louver.compile.rewrite.insert import begin_with, end_with, insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp
+from louver.ir.interpret.tiles import checked
 from louver.ir.refusal import unsupported
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.metadata import PADDING_CODE
 
 NAN_PADDING = 2
@@ -122,9 +124,9 @@ class _Expansion:
                 self._reduce(op, view)
             case tt.LoadOp() if _is_block(op.ptr.type):
                 nan = op.padding is not None and op.padding.value.data == NAN_PADDING
-                self._load(op, replace(self.views[op.ptr], nan=nan), _checked(op))
+                self._load(op, replace(self.views[op.ptr], nan=nan), checked(op))
             case tt.StoreOp() if _is_block(op.ptr.type):
-                self._store(op, self.views[op.ptr], _checked(op), op.value)
+                self._store(op, self.views[op.ptr], checked(op), op.value)
             case scf.ForOp() if any(_is_block(value.type) for value in op.iter_args):
                 self._loop(op)
             case scf.YieldOp() if isinstance(op.parent_op(), scf.ForOp):
@@ -196,8 +198,7 @@ class _Expansion:
         make = Make(op)
         pointers, mask = make.pointers(view, checked)
         store = tt.StoreOp(operands=[pointers, make.shaped(value, tensor_of(pointers).get_shape()), mask])
-        store.location = op.location
-        Rewriter.insert_op(store, InsertPoint.before(op))
+        insert(op, store, op)
         self.replaced.append(op)
 
     def _reduce(self, op: tt.DescriptorReduceOp, view: View) -> None:
@@ -271,10 +272,6 @@ class _Expansion:
         return [each for value, view in found for each in ((value,) if view is None else view.first)]
 
 
-def _checked(op: tt.LoadOp | tt.StoreOp) -> Sequence[int]:
-    return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
-
-
 def _reshape_first(value: SSAValue, tile: SSAValue) -> None:
     """Replaces transpositions of `value` that lose its dimensions of one element later by those of `tile`, which lacks them."""
     shape = tensor_of(value).get_shape()
@@ -298,12 +295,7 @@ def metadata_loads(function: tt.FuncOp) -> frozenset[Operation]:
         if isinstance(op, tt.DotOp | tt.DecompressOp | tt.CompressOp) and op.metadata is not None
     ]
     found: set[Operation] = set()
-    seen: set[SSAValue] = set()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(pending):
         match value.owner:
             case tt.LoadOp() | tt.DescriptorLoadOp():
                 found.add(value.owner)
@@ -322,9 +314,7 @@ class Make:
 
     def placed(self, made: Operation) -> SSAValue:
         """Insert an operation, and return its first result."""
-        made.location = self.op.location
-        Rewriter.insert_op(made, InsertPoint.before(self.op))
-        return made.results[0]
+        return insert_before(self.op, made)
 
     def constant(self, number: float, tensor: tt.AnyTensor) -> SSAValue:
         """A tensor in which all elements are `number`."""

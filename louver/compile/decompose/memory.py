@@ -11,6 +11,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from louver.analysis.affine import launch_size
 from louver.analysis.alignment import Needs, multiple_if
 from louver.analysis.integers import literal
+from louver.analysis.passages import function_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.condition_attributes import require_multiple, require_whole_rows
 from louver.compile.rewrite.numbers import Numbers
@@ -212,10 +213,7 @@ def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers
 
 def require_multiples(needs: Needs, op: Operation) -> None:
     """Make the launch check that numbers of arguments are multiples."""
-    function: Operation | None = op
-    while function is not None and not isinstance(function, FuncOp):
-        function = function.parent_op()
-    assert function is not None
+    function = function_of(op)
     names = function.argument_names
     for size, of in sorted(((launch_size(number, names), of) for number, of in needs), key=str):
         assert size is not None, "numbers of arguments"

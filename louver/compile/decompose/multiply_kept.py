@@ -20,11 +20,12 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, IntegerAttr, TensorType, i32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import came_from
 from louver.compile.decompose.flat_sums import flat_sum, reshaped_back
+from louver.compile.rewrite.insert import insert
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
@@ -35,6 +36,7 @@ from louver.ir.refusal import source_location
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, element_bits, first_of, is_splat, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.metadata import MAPS
 
 
@@ -130,13 +132,9 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.Decompres
 
     Each comes with the dimension that corresponds to dimension `columns` of the tile.
     """
-    seen, pending = set[tuple[SSAValue, int]](), [(value, columns)]
-    while pending:
-        value, columns = each = pending.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        owner = value.owner
+    pending = [(value, columns)]
+    for each, columns in each_once(pending):
+        owner = each.owner
         if isinstance(owner, tt.DecompressOp) and owner.columns is not None:
             yield owner, columns
         elif isinstance(owner, tt.TransOp):
@@ -147,13 +145,9 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.Decompres
 
 def _is_uniform(value: SSAValue, columns: int) -> bool:
     """Whether the elements of a tile are known to be equal along a dimension."""
-    seen, pending = set[tuple[SSAValue, int]](), [(value, columns)]
-    while pending:
-        value, columns = each = pending.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        match value.owner:
+    pending = [(value, columns)]
+    for each, columns in each_once(pending):
+        match each.owner:
             case tt.SplatOp():
                 pass
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number) if is_splat(number):
@@ -355,9 +349,7 @@ class _Kept:
         )
 
     def _placed(self, made: Operation, of: Operation) -> Operation:
-        made.location = of.location
-        Rewriter.insert_op(made, InsertPoint.before(self.op))
-        return made
+        return insert(self.op, made, of)
 
 
 _PRODUCTS = (arith.MulfOp, arith.MuliOp, arith.AndIOp)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.compile.decompose.memory import (
     Axes,
@@ -18,6 +17,7 @@ from louver.compile.decompose.memory import (
     split_shape,
     split_strides,
 )
+from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.numbers import Numbers
 from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
@@ -52,7 +52,9 @@ def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_ro
             axes = _axes(part).turned(op.order.get_values())
             order = op.order.get_values()
             return Parts(
-                _placed(tt.TransOp(part.values, order), op), _placed(tt.TransOp(part.metadata, order), op), axes
+                insert_before(op, tt.TransOp(part.values, order)),
+                insert_before(op, tt.TransOp(part.metadata, order)),
+                axes,
             )
         case tt.ReshapeOp():
             return _reshape(op, part)
@@ -63,12 +65,6 @@ def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_ro
 def _axes(part: Parts) -> Axes:
     assert part.axes is not None
     return part.axes
-
-
-def _placed(made: Operation, op: Operation) -> SSAValue:
-    made.location = op.location
-    Rewriter.insert_op(made, InsertPoint.before(op))
-    return made.results[0]
 
 
 def _descriptor(op: tt.MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Parts:
@@ -86,7 +82,7 @@ def _descriptor(op: tt.MakeTensorDescriptorOp, part: Parts, whole_rows: bool) ->
     types = part_types(op.result.type, axes, op)
     for base, shape, steps, type_ in zip((part.values, part.metadata), shapes, strides, types, strict=True):
         assert isinstance(type_, tt.DescriptorType)
-        made.append(_placed(tt.MakeTensorDescriptorOp(base, shape, steps, type_.block.get_shape()), op))
+        made.append(insert_before(op, tt.MakeTensorDescriptorOp(base, shape, steps, type_.block.get_shape())))
     _keep(op, made[0], "padding")
     return Parts(made[0], made[1], axes)
 
@@ -113,7 +109,7 @@ def _block_pointer(op: tt.MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Par
             properties=properties | ({} if op.order is None else {"order": op.order}),
             result_types=[types[index]],
         )
-        made.append(_placed(new, op))
+        made.append(insert_before(op, new))
     return Parts(made[0], made[1], axes)
 
 
@@ -129,13 +125,13 @@ def _advance(op: tt.AdvanceOp, part: Parts) -> Parts:
 def _advanced(base: SSAValue, entries: Entries, op: tt.AdvanceOp) -> SSAValue:
     values, literals = split_indices(entries)
     new = tt.AdvanceOp.build(operands=[base, values], properties={"static_offsets": literals}, result_types=[base.type])
-    return _placed(new, op)
+    return insert_before(op, new)
 
 
 def _descriptor_load(op: tt.DescriptorLoadOp, part: Parts) -> Parts:
     places = split_offsets(op.offsets, _axes(part), tensor_of(op.result), Numbers(op, 32))
     values, metadata = (
-        _placed(tt.DescriptorLoadOp(base, entries), op)
+        insert_before(op, tt.DescriptorLoadOp(base, entries))
         for base, entries in zip((part.values, part.metadata), places, strict=True)
     )
     for made in (values, metadata):
@@ -148,7 +144,7 @@ def _load(op: tt.LoadOp, part: Parts) -> Parts:
         raise unsupported(
             "a sparse tile must be loaded through a block pointer, with boundary_check instead of a mask", op
         )
-    values, metadata = (_placed(tt.LoadOp(base), op) for base in (part.values, part.metadata))
+    values, metadata = (insert_before(op, tt.LoadOp(base)) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
     # The padding of values outside of the tensor. Metadata there does not matter.
@@ -170,7 +166,7 @@ def _reshape(op: tt.ReshapeOp, part: Parts) -> Parts:
         raise unsupported("a reshape of a sparse tile must keep its rows and columns, the last two dimensions", op)
     made: list[SSAValue] = []
     for value in (part.values, part.metadata):
-        made.append(_placed(tt.ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]]), op))
+        made.append(insert_before(op, tt.ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]])))
     return Parts(made[0], made[1], Axes(axes.rows + further, axes.columns + further))
 
 
@@ -180,7 +176,7 @@ def _decompressed(op: Operation, part: Parts) -> SSAValue:
         raise unsupported(
             "a sparse tile must be a matrix where its elements are used", op, "reshape it to [rows, columns] first"
         )
-    return _placed(tt.DecompressOp(part.values, part.metadata, axes.columns), op)
+    return insert_before(op, tt.DecompressOp(part.values, part.metadata, axes.columns))
 
 
 def _dot(op: tt.DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
@@ -191,7 +187,7 @@ def _dot(op: tt.DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
     part = parts[operands[index]]
     if _axes(part) == Axes(index, 1 - index):
         operands[index] = part.values
-        return _placed(op.decomposed(operands[0], operands[1], part.metadata, index), op)
+        return insert_before(op, op.decomposed(operands[0], operands[1], part.metadata, index))
     # The dot sums along the axis that is not sparse.
     operands[index] = _decompressed(op, part)
-    return _placed(op.on(operands[0], operands[1]), op)
+    return insert_before(op, op.on(operands[0], operands[1]))

@@ -15,6 +15,7 @@ from louver.analysis.passages import came_from
 from louver.compile.condition_attributes import require_whole_rows
 from louver.ir.polynomial import Size
 from louver.ir.tile import FuncOp, MakeRangeOp, SplatOp
+from louver.ir.walk import each_once
 
 
 def read_plain_rows(function: FuncOp, pointers: Iterable[SSAValue]) -> None:
@@ -41,12 +42,8 @@ def read_plain_rows(function: FuncOp, pointers: Iterable[SSAValue]) -> None:
 
 def _sources(values: Iterable[SSAValue]) -> set[Operation]:
     """The operations from which values are computed, also by loops and branches."""
-    found, seen, pending = set[Operation](), set[SSAValue](), [*values]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    found, pending = set[Operation](), [*values]
+    for value in each_once(pending):
         pending += came_from(value)
         if isinstance(value.owner, Operation) and not came_from(value):
             found.add(value.owner)

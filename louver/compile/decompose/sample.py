@@ -23,7 +23,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.apart import Apart
 from louver.analysis.effects import has_no_effect
-from louver.analysis.integers import constant_integer
+from louver.analysis.integers import constant_integer, repeated
 from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before, with_ends
@@ -207,8 +207,8 @@ class Samples:
 
     def _rows(self, factor: SSAValue, part: Part) -> Number | None:
         """The number of distances that a factor is, i64; None if it is not known to be whole distances."""
-        while isinstance(owner := factor.owner, tt.SplatOp | tt.BroadcastOp | tt.ExpandDimsOp | ExtSIOp):
-            factor = owner.operands[0]
+        factor = repeated(factor)
+        owner = factor.owner
         number = part.apart.distances(factor, part.size)
         if number is not None or not isinstance(owner, arith.MuliOp) or as_tensor(factor.type) is not None:
             return number

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from xdsl.dialects import arith
 from xdsl.ir import Block, Operation, SSAValue
 
-from louver.analysis.integers import equal, is_zero
+from louver.analysis.integers import equal, is_zero, repeated
 from louver.analysis.own_numbers import upper_bound
 from louver.analysis.passages import came_from
+from louver.compile.rewrite.materialize import dominates
 from louver.compile.rewrite.tile_numbers import TileNumbers
 from louver.ir import tile as tt
-from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.walk import each_once
 
 
 def zeroed_columns(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
@@ -43,7 +44,7 @@ def zeroed_columns(load: tt.LoadOp, columns: int) -> list[tuple[SSAValue, int]]:
         owner = pending.pop().owner
         if isinstance(owner, arith.AndIOp):
             pending += owner.operands
-        elif isinstance(owner, tt.BroadcastOp) and _comes_before(owner, load):
+        elif isinstance(owner, tt.BroadcastOp) and dominates(owner.result, load):
             found += [(owner.result, across)] if tensor_of(owner.src).get_shape()[1 - across] == 1 else []
     return found
 
@@ -58,19 +59,19 @@ class Below:
     @classmethod
     def of(cls, condition: SSAValue) -> Below | None:
         """None for any other condition."""
-        compared = _source(condition).owner
+        compared = repeated(condition).owner
         if not isinstance(compared, CmpiOp) or compared.name_of_predicate[0] != "s":
             return None
         match upper_bound(compared):
-            case (one, other, 0) if isinstance(numbers := _source(one).owner, tt.MakeRangeOp):
-                size = _source(other)
+            case (one, other, 0) if isinstance(numbers := repeated(one).owner, tt.MakeRangeOp):
+                size = repeated(other)
                 return cls(numbers, size) if as_tensor(size.type) is None else None
             case _:
                 return None
 
     def is_own(self, op: arith.RemSIOp) -> bool:
         """Whether a remainder is its dividend where the condition holds."""
-        return equal(_source(op.lhs), self.range.result) and equal(_source(op.rhs), self.size)
+        return equal(repeated(op.lhs), self.range.result) and equal(repeated(op.rhs), self.size)
 
     def cuts(self, make: TileNumbers, group: int) -> SSAValue:
         """Whether the condition holds for a part of a group, a power of two that divides the bounds of the range."""
@@ -94,30 +95,11 @@ def own_below(columns: Mapping[tt.LoadOp, int]) -> tuple[frozenset[Operation], f
     return frozenset(own - others), frozenset(conditions)
 
 
-def _source(value: SSAValue) -> SSAValue:
-    """The numbers that a tile repeats, or has in a wider type."""
-    while isinstance(value.owner, tt.SplatOp | tt.BroadcastOp | tt.ExpandDimsOp | ExtSIOp):
-        value = value.owner.operands[0]
-    return value
-
-
 def _remainders(address: SSAValue) -> set[arith.RemSIOp]:
     """The remainders of which an address is computed."""
-    found, seen, pending = set[arith.RemSIOp](), set[SSAValue](), [address]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    found, pending = set[arith.RemSIOp](), [address]
+    for value in each_once(pending):
         if isinstance(value.owner, arith.RemSIOp):
             found.add(value.owner)
         pending += came_from(value) or (() if isinstance(value.owner, Block) else value.owner.operands)
     return found
-
-
-def _comes_before(op: Operation, other: Operation) -> bool:
-    """Whether an operation's results are known where another operation, perhaps of an inner region, stands."""
-    place: Operation | None = other
-    while place is not None and place.parent is not op.parent:
-        place = place.parent_op()
-    return place is not None and op.is_before_in_block(place)

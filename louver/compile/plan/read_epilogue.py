@@ -32,6 +32,7 @@ from louver.ir.product import (
 )
 from louver.ir.refusal import unsupported
 from louver.ir.tile.types import as_tensor, element_of, tensor_of
+from louver.ir.walk import each_once
 
 EXACT = 1 << 24
 """Integers below this limit are exact in f32. A larger integer does not convert to a value below the limit. So
@@ -86,14 +87,8 @@ class Source(NamedTuple):
 def find_sum(store: Writing) -> Source:
     """The sum from which the stored tile is computed."""
     found: dict[Source, None] = {}
-    seen: set[tuple[SSAValue, bool]] = set()
     pending = [(store.src, False)]
-    while pending:
-        item = pending.pop()
-        if item in seen:
-            continue
-        seen.add(item)
-        current, transposed = item
+    for current, transposed in each_once(pending):
         op = current.owner
         part = gated_part(current)
         if part is not None:

@@ -23,6 +23,7 @@ from louver.ir.comparisons import CmpiOp
 from louver.ir.polynomial import Monomial, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
+from louver.ir.walk import ancestors
 
 
 @dataclass(slots=True)
@@ -175,11 +176,7 @@ def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
 
 def _is_chosen_by(value: SSAValue, op: Operation) -> bool:
     """Whether a branch around an operation compares a value."""
-    while (parent := op.parent_op()) is not None:
-        if isinstance(parent, scf.IfOp) and _compares(parent.cond, value):
-            return True
-        op = parent
-    return False
+    return any(isinstance(each, scf.IfOp) and _compares(each.cond, value) for each in ancestors(op))
 
 
 def _compares(condition: SSAValue, value: SSAValue) -> bool:

@@ -21,6 +21,12 @@ def insert(before: Operation, new: Operation, like: Operation) -> Operation:
     return new
 
 
+def move(before: Operation, op: Operation) -> None:
+    """Move `op` before an operation."""
+    op.detach()
+    Rewriter.insert_op(op, InsertPoint.before(before))
+
+
 def insert_before(op: Operation, new: Operation) -> SSAValue:
     """Insert `new` before `op`, with the source line of `op`. Returns its first result."""
     insert(op, new, op)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
-from louver.compile.rewrite.insert import insert
+from louver.compile.rewrite.insert import insert, move
 from louver.ir.tile.types import as_tensor
 
 _QUOTIENTS: dict[type[Operation], type[Operation]] = {arith.RemSIOp: arith.DivSIOp, arith.RemUIOp: arith.DivUIOp}
@@ -26,8 +26,7 @@ def join_remainders(module: ModuleOp) -> None:
         if quotient is None:
             continue
         if op.is_before_in_block(quotient):
-            quotient.detach()
-            Rewriter.insert_op(quotient, InsertPoint.before(op))
+            move(op, quotient)
         whole, by = op.operands
         times = insert(op, arith.MuliOp(quotient.results[0], by), op).results[0]
         Rewriter.replace_op(op, arith.SubiOp(whole, times))

@@ -16,6 +16,7 @@ from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
+from louver.ir.walk import ancestor_in
 
 Integer: TypeAlias = IntegerType[Any, Any]
 
@@ -164,9 +165,5 @@ def places(function: FuncOp) -> dict[SSAValue, int]:
 def dominates(value: SSAValue, op: Operation) -> bool:
     """Whether `value` is defined whenever `op` runs."""
     home = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    inner: Operation | None = op
-    while inner is not None and inner.parent is not home:
-        inner = inner.parent_op()
-    if inner is None:
-        return False
-    return isinstance(value.owner, Block) or value.owner.is_before_in_block(inner)
+    inner = ancestor_in(home, op)
+    return inner is not None and (isinstance(value.owner, Block) or value.owner.is_before_in_block(inner))

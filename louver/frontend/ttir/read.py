@@ -52,18 +52,10 @@ def check_order(function: FuncOp) -> None:
 def _depth(value: SSAValue, op: Operation, depths: dict[SSAValue, int]) -> int:
     found = depths.get(value)
     place = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    if found is None or not _is_around(place, op):
+    if found is None or place is None or not place.is_ancestor(op):
         name = f"%{value.name_hint}" if value.name_hint else "a value"
         raise unsupported(f"a value is used behind its definition, in the same region or inside; {name} is not", op)
     return found
-
-
-def _is_around(block: Block | None, op: Operation) -> bool:
-    around = op.parent
-    while around is not None and around is not block:
-        parent = around.parent_op()
-        around = None if parent is None else parent.parent
-    return around is not None
 
 
 SPARSE_MARK = "louver.sparse."

@@ -250,10 +250,6 @@ def _to_float(read: Callable[[Array], Array]) -> Handler:
     return lambda op, values: (rounded(read(values[0]).astype(np.float64), dtype_of(op.results[0].type)),)
 
 
-def _to_integer(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
-    return (integers(values[0], dtype_of(op.results[0].type)),)
-
-
 def _to_unsigned(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
     to = dtype_of(op.results[0].type)
     return (integers(values[0], np.dtype(f"u{to.itemsize}")).astype(to),)
@@ -284,7 +280,7 @@ ARITHMETIC: dict[type[Operation], Handler] = {
     arith.BitcastOp: _bitcast,
     SIToFPOp: _to_float(_signed),
     UIToFPOp: _to_float(_unsigned),
-    FPToSIOp: _to_integer,
+    FPToSIOp: lambda op, values: (integers(values[0], dtype_of(op.results[0].type)),),
     FPToUIOp: _to_unsigned,
     CmpiOp: _compare_integers,
     CmpfOp: _compare_floats,

@@ -205,7 +205,7 @@ class BlockedAttr(Encoding):
         found: list[Vector] = []
         for dimension in order:
             for _ in range(counts[dimension].bit_length() - 1):
-                found.append(_along(dimension, extent[dimension], len(extent)))
+                found.append(along(dimension, extent[dimension], len(extent)))
                 extent[dimension] *= 2
         return tuple(found)
 
@@ -470,7 +470,8 @@ class LinearAttr(Encoding):
         )
 
 
-def _along(dimension: int, step: int, rank: int) -> Vector:
+def along(dimension: int, step: int, rank: int) -> Vector:
+    """A step along one of `rank` dimensions."""
     return tuple(step if axis == dimension else 0 for axis in range(rank))
 
 
@@ -482,6 +483,6 @@ def _doublings(dimension: int, first: int) -> Steps:
     """The steps along a dimension of a matrix from `first` on. Each is twice the one before."""
     found: list[Vector] = []
     while first < MOST:
-        found.append(_along(dimension, first, 2))
+        found.append(along(dimension, first, 2))
         first *= 2
     return tuple(found)

@@ -142,17 +142,18 @@ class Layout:
     def paired(self) -> Layout:
         """The layout with a further last dimension of two elements, in neighbouring registers of a thread."""
         zero = (0,) * len(self.shape)
-
-        def widen(steps: Steps) -> Steps:
-            return tuple((*step, 0) for step in steps)
-
-        return Layout((*self.shape, 2), ((*zero, 1), *widen(self.register)), widen(self.lane), widen(self.warp))
+        return Layout((*self.shape, 2), ((*zero, 1), *widened(self.register)), widened(self.lane), widened(self.warp))
 
     def _mapped(self, change: Callable[[Vector], Vector], shape: Vector) -> Layout:
         register, lane, warp = (
             tuple(change(step) for step in steps) for steps in (self.register, self.lane, self.warp)
         )
         return Layout(shape, register, lane, warp)
+
+
+def widened(steps: Sequence[Vector]) -> Steps:
+    """The steps with a further last dimension, along which none of them goes."""
+    return tuple((*step, 0) for step in steps)
 
 
 def _pitches(shape: Sequence[int]) -> Vector:

@@ -282,6 +282,21 @@ class Base:
             k.add(number, apart, into=number)
             every.repeat_if(k.setp("lt", "u32", number, args["tiles"]))
 
+    def meet(self) -> None:
+        """A barrier for all threads of the CTA."""
+        self.k.barrier_sync(0, self._record.threads)
+
+    def listed_bits(self, base: Reg, number: Reg, bits: int, end: Reg) -> Reg:
+        """The number of `bits` bits at a place of a list; 0 after the list. base: its address. end: its bytes."""
+        k = self.k
+        bit = k.mul_lo(number, bits)
+        byte = k.shr(bit, 3)
+        piece, word = k.mov(0, kind="b16"), k.reg("b32")
+        there = k.setp("lt", "u32", byte, end)
+        k.emit(LoadByte(), piece, Address(k.add(base, k.widen_u64(byte))), guard=there)
+        k.emit(ConvertInteger("u32", "u16"), word, piece)
+        return k.and_(k.shr(word, k.and_(bit, 7)), (1 << bits) - 1)
+
     # --- counts ----------------------------------------------------------------------------------------------------
     def counter(self, name: str) -> Address:
         """The address of a counter."""

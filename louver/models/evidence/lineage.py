@@ -182,13 +182,10 @@ class Watch(TorchDispatchMode):
         if len(args) > 2:
             self._use(args[2], "bias")
         self._use(args[0], "other")
-        return self._contract(weight, 0 if transposed is True else 1, self._uses_convolved)
+        return self._contract(weight, 0 if transposed is True else 1, lambda name: self.uses[name].convolved)
 
     def _uses_contracted(self, name: str) -> set[frozenset[int]]:
         return self.uses[name].contracted
-
-    def _uses_convolved(self, name: str) -> set[frozenset[int]]:
-        return self.uses[name].convolved
 
     def _contract(self, tensor: Any, axis: int, uses: Callable[[str], set[frozenset[int]]]) -> frozenset[str]:
         lineage = self._lineages.get(id(tensor), {})

@@ -241,7 +241,7 @@ class Run:
     def forward(self) -> None:
         """Run the model, then its unread models by themselves, then unread modules one by one."""
         whole = self._try(self.model)
-        if self._unread():
+        if any(True for _ in self._missing(self.model, True)):
             for module in self.model.modules():
                 inner = module is not self.model and isinstance(module, transformers.PreTrainedModel)
                 if inner and self._unread_in(module):
@@ -295,9 +295,6 @@ class Run:
             if "logits" in key:
                 for name in self.watch.results(value):
                     self.watch.uses[name].head = True
-
-    def _unread(self) -> bool:
-        return any(True for _ in self._missing(self.model, True))
 
     def _unread_in(self, module: Any, recurse: bool = True) -> bool:
         return any(True for _ in self._missing(module, recurse))

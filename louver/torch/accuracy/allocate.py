@@ -22,6 +22,7 @@ from louver.torch.accuracy.text import device_of, evaluating
 from louver.torch.gain import element_of, measure, predict
 from louver.torch.layers import Layer, linear_layers
 from louver.torch.linear import SparseLinear
+from louver.torch.ready import checked_tokens
 from louver.torch.swap import refusal
 
 
@@ -118,9 +119,7 @@ def allocate(
     is out of reach, and for a model that `prune_` could not prune; ArithmeticError for NaN, with the layer's name.
     """
     goal = _Goal.parse(budget)
-    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
-    if not counts or any(type(n) is not int or n < 1 for n in counts):
-        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    counts = checked_tokens(tokens)
     wanted = [Pattern.parse(pattern) for pattern in patterns]
     if not wanted:
         raise ValueError("allocate chooses among patterns, got none")

@@ -11,8 +11,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-_DENSE: Final = ("gram", "cross", "dense_gram")
-
 TOKENS_AT_ONCE: Final = 8192
 """Tokens of one product. Longer sums in f32 would round more, shorter products would be slower."""
 

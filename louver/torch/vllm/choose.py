@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.layers import Layer
 from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.ready import checked_tokens
 from louver.torch.report import Row
-from louver.torch.swap import PATTERNS, Swapper, checked_tokens, choices_of
+from louver.torch.swap import PATTERNS, Swapper, choices_of
 
 Rounded: TypeAlias = Literal["e4m3"]
 

@@ -11,6 +11,7 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
 from xdsl.ir import Attribute
 
+from louver.analysis.passages import function_of
 from louver.compile.lower.tiles.exchange import from_owners
 from louver.compile.lower.tiles.memory import each_of, layout_of
 from louver.compile.lower.tiles.neighbours import accesses
@@ -27,7 +28,6 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BroadcastOp,
     ExpandDimsOp,
-    FuncOp,
     SplatOp,
 )
 from louver.ir.tile.multiples import apart_of
@@ -90,10 +90,8 @@ def is_ordered(op: AtomicOp) -> bool:
     """Whether an atomic operation keeps its place among other accesses of the program. It need not if it is relaxed, and its
     array, which overlaps no other one, has only such operations of one kind.
     """
-    array, function = array_of(op.ptr), op.parent_op()
-    while function is not None and not isinstance(function, FuncOp):
-        function = function.parent_op()
-    if op.sem.data != "relaxed" or array is None or function is None or array not in apart_of(function):
+    array = array_of(op.ptr)
+    if op.sem.data != "relaxed" or array is None or array not in apart_of(function_of(op)):
         return True
     pending, kinds = [array], set[str]()
     while pending:

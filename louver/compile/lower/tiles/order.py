@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from louver.ir.walk import each_once
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, StoreAsync
 from louver.isa.bulk import BulkTensorLoad
 from louver.isa.bytes import LoadByte, StoreByte
@@ -112,12 +113,10 @@ def _drop_unread(body: Block, facts: Facts) -> None:
         else:
             pending += of.reads
     seen: set[Reg] = set()
-    while pending:
-        register = pending.pop()
-        if register not in seen:
-            seen.add(register)
-            for writer in writers.get(register, ()):
-                pending += facts[id(writer)].reads
+    for register in each_once(pending):
+        seen.add(register)
+        for writer in writers.get(register, ()):
+            pending += facts[id(writer)].reads
     for block in body.all_blocks():
         block.nodes = [
             node

@@ -154,27 +154,14 @@ def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> 
     return plus_constant(low, _once(made, ("at", base, by), make), constant, "b64", made)
 
 
-def _wrapped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
-    """A remainder. Neighbours that wrap together have that of the first one, plus a constant."""
-    if (both := _constants(low, operands)) is not None:
-        return plus_constant(low, None, both[1], operands[0].type, made)
-    found = _of_first(low, op, operands, made)
-    return None if found is None else plus_constant(low, *found, operands[0].type, made)
-
-
-def _grouped(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
-    """A quotient. Neighbours of one group have that of the first one."""
-    if (both := _constants(low, operands)) is not None:
-        return plus_constant(low, None, both[0], operands[0].type, made)
-    found = _of_first(low, op, operands, made)
-    return None if found is None else plus_constant(low, *found, operands[0].type, made)
-
-
-def _constants(low: Lowering, operands: Sequence[Reg]) -> tuple[int, int] | None:
-    """Quotient and remainder of constants that are not negative."""
+def _divided(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
+    """A quotient or a remainder. Neighbours of one group have the quotient of the first one, and its remainder plus a constant."""
     number, by = (low.known.sum_of(each) for each in operands)
-    known = number.base is None and by.base is None and number.constant >= 0 and by.constant > 0
-    return divmod(number.constant, by.constant) if known else None
+    if number.base is None and by.base is None and number.constant >= 0 and by.constant > 0:
+        found = None, divmod(number.constant, by.constant)[isinstance(op, arith.RemSIOp | arith.RemUIOp)]
+    else:
+        found = _of_first(low, op, operands, made)
+    return None if found is None else plus_constant(low, *found, operands[0].type, made)
 
 
 def _of_first(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> tuple[Reg | None, int] | None:
@@ -233,10 +220,10 @@ _RULES: dict[type[Operation], _Rule] = {
     arith.AddiOp: _added,
     arith.SubiOp: _added,
     arith.MuliOp: _multiplied,
-    arith.RemSIOp: _wrapped,
-    arith.RemUIOp: _wrapped,
-    arith.DivSIOp: _grouped,
-    arith.DivUIOp: _grouped,
+    arith.RemSIOp: _divided,
+    arith.RemUIOp: _divided,
+    arith.DivSIOp: _divided,
+    arith.DivUIOp: _divided,
     ours.ExtSIOp: _extended,
     AddPtrOp: _moved,
 }

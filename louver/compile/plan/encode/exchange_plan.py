@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from louver.compile.plan.encode.shared_access import MATRIX_BITS, WORD, Way, best_way, ways
+from louver.ir.tile.encodings import along
 from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.isa.matrix import StoreMatrix
 from louver.isa.swizzle import BANK_LINE, CHUNK
@@ -60,7 +61,7 @@ class Swizzled:
             while number:
                 bit = number & -number
                 number -= bit
-                found ^= self.weights.get(_step(dimension, bit, len(place)), 0)
+                found ^= self.weights.get(along(dimension, bit, len(place)), 0)
         return found
 
     @property
@@ -95,10 +96,6 @@ class ExchangePlan:
         stored = self.store.cost(self.source, self.memory, self.apart)
         loaded = self.load.cost(self.result, self.memory, self.apart)
         return (stored + loaded + (WARP_MEETING if self.local else MEETING)) * 2 ** len(self.apart)
-
-
-def _step(dimension: int, by: int, rank: int) -> Vector:
-    return tuple(by if axis == dimension else 0 for axis in range(rank))
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from louver.analysis.effects import is_elementwise
 from louver.compile.plan.encode.unit import held_sums
 from louver.ir.tile import DotOp, FuncOp
 from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.instruction import REGISTER_BITS
 
 
@@ -45,10 +46,7 @@ class _Life:
         self.first = self.last = numbers[dot]
         self.names: set[SSAValue] = set()
         carried, pending = False, [SSAValue.get(dot.d)]
-        while pending:
-            name = pending.pop()
-            if name in self.names:
-                continue
+        for name in each_once(pending):
             self.names.add(name)
             for use in name.uses:
                 op = use.operation

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means, plan_exchange
 from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.ir.tile.encodings import BlockedAttr
-from louver.ir.tile.layout import Layout, Steps, Vector
+from louver.ir.tile.layout import Layout, Steps, Vector, widened
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def plan_reduction(layout: Layout, axis: int, result: Layout, sizes: Sequence[in
         lane[bit] = step
     partial = Layout(
         (*result.shape, 1 << len(warps)),
-        _widened(register),
-        _widened(lane),
+        widened(register),
+        widened(lane),
         tuple((*step, 1 << warps.index(bit) if bit in warps else 0) for bit, step in enumerate(warp)),
     )
     found: list[ReductionPlan] = []
@@ -77,7 +77,7 @@ def _together(partial: Layout, result: Layout) -> list[Layout]:
     """
     count = partial.shape[-1]
     steps = tuple((*(0,) * len(result.shape), 1 << bit) for bit in range(count.bit_length() - 1))
-    own = Layout(partial.shape, (*steps, *_widened(result.register)), _widened(result.lane), _widened(result.warp))
+    own = Layout(partial.shape, (*steps, *widened(result.register)), widened(result.lane), widened(result.warp))
     if not result.shape:
         return [own]
     order = tuple(reversed(range(len(partial.shape))))
@@ -95,7 +95,3 @@ def _dropped(layout: Layout) -> tuple[Steps, Steps, Steps]:
 
 def _without(step: Vector, axis: int) -> Vector:
     return step[:axis] + step[axis + 1 :]
-
-
-def _widened(steps: Sequence[Vector]) -> Steps:
-    return tuple((*step, 0) for step in steps)

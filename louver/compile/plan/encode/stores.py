@@ -37,6 +37,7 @@ from louver.ir.tile import (
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import memory_bytes, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.swizzle import BANK_LINE
 
 
@@ -162,12 +163,7 @@ def _multiplied(function: FuncOp) -> set[Operation]:
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     found = {op for dot in dots if (block := dot.parent_block()) is not None for op in block.ops}
     pending = [each for dot in dots for each in (dot.a, dot.b, dot.metadata) if each is not None]
-    seen = set[SSAValue]()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(pending):
         if isinstance(value.owner, Operation):
             found.add(value.owner)
             pending += value.owner.operands

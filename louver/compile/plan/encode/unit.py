@@ -19,6 +19,7 @@ from louver.ir.tile import CombiningOp, DotOp, MmaAttr, SharedAttr, element_name
 from louver.ir.tile.dot import promotion
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.types import register_encoding, tensor_of
+from louver.ir.walk import each_once
 from louver.isa.fragments import ROWS
 from louver.isa.instruction import LANES
 from louver.isa.mma_fragments import COLUMNS
@@ -58,12 +59,8 @@ def _meeting(op: DotOp) -> Iterator[DotOp]:
 
     With another orientation threads would exchange all sums in each step.
     """
-    pending, seen = [SSAValue.get(op.d)], set[SSAValue]()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    pending = [SSAValue.get(op.d)]
+    for value in each_once(pending):
         owner = value.owner
         if owner is not op and isinstance(owner, DotOp):
             yield owner
@@ -98,12 +95,8 @@ def turns_sums(op: DotOp) -> bool:
     rows, _ = tensor_of(op.d).get_shape()
     if not is_transposed(op) or rows % ROWS:
         return False
-    pending, seen = [SSAValue.get(op.d)], set[SSAValue]()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    pending = [SSAValue.get(op.d)]
+    for value in each_once(pending):
         for use in value.uses:
             user = use.operation
             if (

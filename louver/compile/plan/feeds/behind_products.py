@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.copied_loads import only_user
+from louver.compile.rewrite.insert import move
 from louver.ir import tile as tt
 
 
@@ -18,8 +18,7 @@ def load_behind(block: Block, place: Operation) -> None:
         if op is place:
             return
         if isinstance(op, tt.LoadOp) and isinstance(only_user(op.result), scf.YieldOp):
-            op.detach()
-            Rewriter.insert_op(op, InsertPoint.before(place))
+            move(place, op)
 
 
 def take_behind(dot: tt.DotOp) -> None:
@@ -35,8 +34,7 @@ def take_behind(dot: tt.DotOp) -> None:
             and users
             and all(user in behind or _follows(user, dot) for user in users)
         ):
-            op.detach()
-            Rewriter.insert_op(op, InsertPoint.before(place))
+            move(place, op)
             behind.add(op)
             place = op
         op = before

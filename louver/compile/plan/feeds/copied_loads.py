@@ -25,6 +25,7 @@ from louver.ir.tile import (
     StoreOp,
 )
 from louver.ir.tile.types import splat_of
+from louver.ir.walk import each_once
 
 
 def only_user(value: SSAValue) -> Operation | None:
@@ -59,11 +60,8 @@ def is_padding(value: SSAValue | None) -> bool:
 
 def array_of(pointer: SSAValue) -> SSAValue | None:
     """The argument to which offsets are added to compute pointers, also in the steps of a loop; None if there is no such argument."""
-    found, seen, pending = set[SSAValue](), set[SSAValue](), [pointer]
-    while pending:
-        if (value := pending.pop()) in seen:
-            continue
-        seen.add(value)
+    found, pending = set[SSAValue](), [pointer]
+    for value in each_once(pending):
         match value.owner:
             case (
                 AddPtrOp(ptr=inner)

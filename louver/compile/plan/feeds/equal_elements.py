@@ -32,6 +32,7 @@ from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import AddPtrOp, BroadcastOp, ExpandDimsOp, FuncOp, LoadOp, SplatOp
 from louver.ir.tile.multiples import multiples_of
 from louver.ir.tile.types import as_tensor, element_of, tensor_of
+from louver.ir.walk import each_once
 
 SIGNLESS = SignednessAttr(Signedness.SIGNLESS)
 
@@ -144,12 +145,8 @@ def _scalar(describer: Describer, value: Polynomial, op: Operation) -> SSAValue:
 
 def _addressed(value: SSAValue) -> set[LoadOp] | None:
     """The loads whose addresses are computed from a tile of integers; None if it has another use."""
-    found, seen, pending = set[LoadOp](), set[SSAValue](), [value]
-    while pending:
-        current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
+    found, pending = set[LoadOp](), [value]
+    for current in each_once(pending):
         for use in current.uses:
             op = use.operation
             match op:

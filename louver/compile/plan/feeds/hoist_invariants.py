@@ -11,9 +11,9 @@ from math import prod
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import IntegerType, ModuleOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect, takes_any
+from louver.compile.rewrite.insert import move
 from louver.ir.tile import ConvertLayoutOp, DotOp, ExpandDimsOp
 from louver.ir.tile.types import as_tensor, register_encoding
 
@@ -32,8 +32,7 @@ def hoist_invariants(module: ModuleOp) -> None:
         most = 2 * MOST if has_room else MOST
         for op in list(loop.body.block.ops):
             if not any(_is_inside(operand, loop, inside) for operand in op.operands) and _may_leave(op, most):
-                op.detach()
-                Rewriter.insert_op(op, InsertPoint.before(loop))
+                move(loop, op)
                 inside.remove(op)
 
 

@@ -46,7 +46,7 @@ from louver.compile.plan.encode.unit import (
     warpgroup_instruction,
 )
 from louver.compile.plan.feeds.steps_ahead import taken
-from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before
+from louver.compile.rewrite.insert import carrying, end_with, insert, insert_before, move
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp, SelectOp
@@ -164,8 +164,7 @@ class _Stages:
             each.operands = [held[value] if value in passed else value for value in each.operands]
         loop.operands[0] = following
         new = carrying(loop, [*given, *(known[each] for each in further)], [*end_of(block).operands, *further])
-        new.detach()
-        Rewriter.insert_op(new, InsertPoint.before(end))
+        move(end, new)
         Rewriter.replace_op(loop, [], branch.results)
 
         known = dict[SSAValue, SSAValue](zip(block.args[1:], new.results, strict=True))

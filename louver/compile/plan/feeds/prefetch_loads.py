@@ -45,6 +45,7 @@ from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import AtomicRMWOp, DotOp, FuncOp, LoadOp, ReduceOp
 from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.types import as_tensor
+from louver.ir.walk import each_once
 from louver.isa.instruction import LANES
 
 KEPT_BYTES = 448
@@ -114,14 +115,11 @@ def _multiplied(dots: Sequence[DotOp], loop: scf.ForOp) -> set[Operation]:
 def _loads_of(operand: SSAValue, loop: scf.ForOp) -> set[Operation] | None:
     """The loads of a loop from which a tile is computed; None if the tile depends on a dot or a reduction there."""
     found: set[Operation] = set()
-    seen: set[SSAValue] = set()
     pending = [operand]
-    while pending:
-        value = pending.pop()
+    for value in each_once(pending):
         owner = value.owner
-        if value in seen or not isinstance(owner, Operation) or not loop.is_ancestor(owner):
+        if not isinstance(owner, Operation) or not loop.is_ancestor(owner):
             continue
-        seen.add(value)
         if isinstance(owner, LoadOp):
             if as_tensor(owner.result.type) is not None:
                 found.add(owner)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.compile.plan.feeds.steps_ahead import is_pure
+from louver.compile.rewrite.insert import move
 from louver.ir.tile import ConvertLayoutOp
 from louver.ir.tile.staging import in_shared
 from louver.ir.tile.types import register_encoding, tensor_of
@@ -40,8 +40,7 @@ def _sink(block: Block, loop: Operation, late: set[Operation]) -> None:
     assert place is not None
     for op in list(block.ops):
         if op in late and (_widens(op) or any(operand.owner in sunk for operand in op.operands)):
-            op.detach()
-            Rewriter.insert_op(op, InsertPoint.before(place))
+            move(place, op)
             sunk.add(op)
 
 

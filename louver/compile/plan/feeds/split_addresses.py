@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, IntegerType, ModuleOp, TensorType, i64
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import varies
@@ -117,12 +117,7 @@ def _choose_scalars(branch: scf.IfOp) -> None:
 
 def _is_inside(value: SSAValue, op: Operation) -> bool:
     """Whether a value is made in a region of an operation."""
-    block = value.owner if isinstance(value.owner, Block) else value.owner.parent_block()
-    while block is not None and (around := block.parent_op()) is not None:
-        if around is op:
-            return True
-        block = around.parent_block()
-    return False
+    return value.owner is not op and op.is_ancestor(value.owner)
 
 
 def _total(before: Operation, start: SSAValue, steps: Sequence[SSAValue]) -> SSAValue:

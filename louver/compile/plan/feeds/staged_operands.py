@@ -20,6 +20,7 @@ from louver.compile.plan.feeds.neighbours import is_computed, is_gathered, loade
 from louver.ir import tile as tt
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
+from louver.ir.walk import ancestor_in, each_once
 from louver.isa.swizzle import CHUNK
 from louver.isa.wgmma import TRANSPOSABLE
 
@@ -105,11 +106,9 @@ class _Room:
 
 def _beside(op: Operation, other: Operation) -> Operation:
     """The operation, or its ancestor, that is in the block of `other`."""
-    while op.parent_block() is not other.parent_block():
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op
+    found = ancestor_in(other.parent, op)
+    assert found is not None
+    return found
 
 
 def _made(op: tt.DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
@@ -139,21 +138,18 @@ def _summed_along(value: SSAValue) -> int | None:
     """The dimension along which a thread has neighbours, for a tile computed from the sums of a dot; None for other
     tiles.
     """
-    seen: set[SSAValue] = set()
     pending, turned = [value], {value: 0}
-    while pending:
-        value = pending.pop()
-        owner = value.owner
-        if value in seen or isinstance(owner, Block) or tensor_of(value).get_num_dims() != 2:
+    for each in each_once(pending):
+        owner = each.owner
+        if isinstance(owner, Block) or tensor_of(each).get_num_dims() != 2:
             continue
-        seen.add(value)
         if isinstance(owner, tt.DotOp):
-            return turned[value] ^ (not is_transposed(owner) or turns_sums(owner))
+            return turned[each] ^ (not is_transposed(owner) or turns_sums(owner))
         if isinstance(owner, scf.ForOp):
-            sources = [end_of(owner.body.block).operands[position(value, owner.results)]]
+            sources = [end_of(owner.body.block).operands[position(each, owner.results)]]
         else:
-            sources = [each for each in owner.operands if as_tensor(each.type) is not None]
-        for each in sources:
-            turned[each] = turned[value] ^ isinstance(owner, tt.TransOp)
+            sources = [operand for operand in owner.operands if as_tensor(operand.type) is not None]
+        for source in sources:
+            turned[source] = turned[each] ^ isinstance(owner, tt.TransOp)
         pending += sources
     return None

@@ -13,7 +13,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.analysis.effects import has_no_effect, takes_any
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of
-from louver.compile.rewrite.insert import insert
+from louver.compile.rewrite.insert import insert, move
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
@@ -122,8 +122,7 @@ def move_up(block: Block, early: set[Operation]) -> None:
     """Move operations to the top of a block, in their order."""
     top = next(op for op in block.ops if op not in early)
     for op in [op for op in block.ops if op in early]:
-        op.detach()
-        Rewriter.insert_op(op, InsertPoint.before(top))
+        move(top, op)
 
 
 def computed_again(

@@ -17,11 +17,11 @@ from typing import Any, cast
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, IntegerAttr, ModuleOp, TensorType, i32
 from xdsl.ir import Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
 from louver.compile.plan.feeds.loop_totals import MOST, LoopTotal, neutral
-from louver.compile.rewrite.insert import insert
+from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.tile.encodings import Encoding
@@ -131,9 +131,7 @@ def _apart(loop: scf.ForOp, totals: Sequence[_Apart]) -> None:
         made = type(total.found.add).create(
             operands=[argument, own], result_types=[tensor], properties=dict(total.found.add.properties)
         )
-        Rewriter.insert_op(made, InsertPoint.before(total.found.add))
-        made.location = total.found.add.location
-        end_of(block).operands[total.found.number] = made.results[0]
+        end_of(block).operands[total.found.number] = insert_before(total.found.add, made)
         if uses := list(result.uses):
             whole = total.total(result, first, behind)
             for use in uses:

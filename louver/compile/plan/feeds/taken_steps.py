@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import i32
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.compile.plan.feeds.copied_loads import known_ahead
 from louver.compile.plan.feeds.steps_ahead import Sources, made_again
-from louver.compile.rewrite.insert import insert_before, integer
+from louver.compile.rewrite.insert import insert_before, integer, move
 from louver.ir.arith import ExtUIOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import ConvertLayoutOp, TransOp
@@ -100,9 +99,8 @@ class TakenSteps:
     def enter(self) -> Operation:
         """Move the reads to the begin of the region. Returns its first operation."""
         for op in reversed(self.reads):
-            op.detach()
             assert self.block.first_op is not None
-            Rewriter.insert_op(op, InsertPoint.before(self.block.first_op))
+            move(self.block.first_op, op)
         assert self.block.first_op is not None
         return self.block.first_op
 

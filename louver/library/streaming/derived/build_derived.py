@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from louver.formats.codes import index_bits
 from louver.formats.lists import PICKERS
-from louver.isa.bytes import LoadByte
-from louver.isa.convert import ConvertInteger
 from louver.isa.product_meaning import QUIET_NAN, TF32_HALF, TF32_MASK
 from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.place import Base
@@ -95,24 +93,12 @@ def _index(frame: Base, record: Derived, window: Reg, column: Reg) -> tuple[Reg,
     k, args, pattern, bits = frame.k, frame.args, record.pattern, index_bits(record.pattern)
     base = k.mad_wide(window, args["list_bytes"], args["indices"])
     inside = k.setp("lt", "u32", column, args["kept"])
-    index = _bits(frame, base, column, bits)
+    index = frame.listed_bits(base, column, bits, args["list_bytes"])
     # The first index of a group has no predecessor.
     first = k.setp("eq", "u32", k.sub(column, k.mul_lo(k.div(column, pattern.n), pattern.n)), 0)
-    before = _bits(frame, base, k.selp(column, k.sub(column, 1), first), bits)
+    before = frame.listed_bits(base, k.selp(column, k.sub(column, 1), first), bits, args["list_bytes"])
     least = k.selp(0, k.add(before, 1), first)
     most = k.selp(pattern.m - 1, 0, inside)
     for wrong in (k.setp("gt", "u32", index, most), k.setp("lt", "u32", index, k.selp(least, 0, inside))):
         k.or_(frame.found.violated, k.selp(1, 0, wrong), into=frame.found.violated)
     return index, inside
-
-
-def _bits(frame: Base, base: Reg, column: Reg, bits: int) -> Reg:
-    """The number of `bits` bits at a column of a list; 0 after the end of the list."""
-    k = frame.k
-    bit = k.mul_lo(column, bits)
-    byte = k.shr(bit, 3)
-    piece, word = k.mov(0, kind="b16"), k.reg("b32")
-    there = k.setp("lt", "u32", byte, frame.args["list_bytes"])
-    k.emit(LoadByte(), piece, Address(k.add(base, k.widen_u64(byte))), guard=there)
-    k.emit(ConvertInteger("u32", "u16"), word, piece)
-    return k.and_(k.shr(word, k.and_(bit, 7)), (1 << bits) - 1)

@@ -72,10 +72,6 @@ class Frame(Base):
         k = self.k
         return k.mad_lo(self.first(), SQUARE, corner.row), k.mad_lo(self.across, SQUARE, corner.column)
 
-    def meet(self) -> None:
-        """A barrier for all threads of the CTA."""
-        self.k.barrier_sync(0, self.record.threads)
-
     def mark(self, square: Reg, nbytes: int) -> Reg:
         """The mask of the exclusive or of offsets in a column of `nbytes` bytes. square: number of the column's square,
         0 to 7.

@@ -97,10 +97,6 @@ class Frame(Base):
         """Operations on elements side by side."""
         return Lanes(self.k, self.record.type.bits)
 
-    def meet(self) -> None:
-        """A barrier for all threads of the CTA."""
-        self.k.barrier_sync(0, self.record.threads)
-
     @contextmanager
     def each(self, count: int) -> Generator[Reg]:
         """A loop over the numbers from 0 to `count` - 1, divided among the threads of the CTA."""

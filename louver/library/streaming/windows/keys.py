@@ -7,8 +7,6 @@ from math import inf
 from typing import Protocol
 
 from louver.formats.select import Norm
-from louver.isa.bytes import LoadByte
-from louver.isa.convert import ConvertInteger
 from louver.isa.floating import Sign
 from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary
@@ -136,13 +134,7 @@ def load_list(frame: Frame, corner: Corner) -> None:
     n, bits = record.pattern.n, record.index_bits
     at, count = frame.list_at(corner)
     with frame.each(record.slots) as slot:
-        bit = k.mul_lo(slot, bits)
-        byte = k.shr(bit, 3)
-        piece, word = k.mov(0, kind="b16"), k.reg("b32")
-        there = k.setp("lt", "u32", byte, count)
-        k.emit(LoadByte(), piece, Address(k.add(at, k.widen_u64(byte))), guard=there)
-        k.emit(ConvertInteger("u32", "u16"), word, piece)
-        index = k.and_(k.shr(word, k.and_(bit, 7)), (1 << bits) - 1)
+        index = frame.listed_bits(at, slot, bits, count)
         inside = k.setp("lt", "u32", k.add(frame.first_slot(), slot), frame.kept)
         _note(frame, k.setp("ne", "u32", k.selp(0, index, inside), 0))
         frame.write(frame.lists, slot, [k.selp(index, frame.divided(slot, n)[1], inside)])
