@@ -109,7 +109,9 @@ class _Walk:
     def __init__(self, function: tt.FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())
         self.numbers = {op: number for number, op in enumerate(self.operations)}
-        self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
+        self.ends = {
+            op: self.numbers[op] + (sum(1 for _ in op.walk()) - 1 if op.regions else 0) for op in self.operations
+        }
         self.waits = [self.numbers[op] for op in self.operations if isinstance(op, tt.AsyncWaitOp)]
         self.means = means
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
