@@ -20,6 +20,7 @@ from louver.ir.tile import AddPtrOp, ClampFOp, ExternElementwiseOp, FpToFpOp, Po
 from louver.ir.tile.types import element_of
 
 _SHIFTS = (arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp)
+_PARTIAL = (*DIVISIONS, *_SHIFTS)
 
 
 @functools.cache
@@ -38,13 +39,15 @@ def has_no_effect(op: Operation) -> bool:
 
 def takes_any(op: Operation) -> bool:
     """Whether an operation is defined for all operands. Divisors and shift counts must be suitable constants."""
+    # By class, because isinstance asks each of these abstract classes of the many other operations.
+    if type(op) not in _PARTIAL:
+        return True
     if isinstance(op, DIVISIONS):
         by = constant_everywhere(op.rhs)
         return by is not None and by > 0
-    if isinstance(op, _SHIFTS):
-        by, element = constant_everywhere(op.rhs), element_of(op.rhs.type)
-        return by is not None and isinstance(element, FixedBitwidthType) and 0 <= by < element.bitwidth
-    return True
+    assert isinstance(op, _SHIFTS)
+    by, element = constant_everywhere(op.rhs), element_of(op.rhs.type)
+    return by is not None and isinstance(element, FixedBitwidthType) and 0 <= by < element.bitwidth
 
 
 _ELEMENTWISE: tuple[type[Operation], ...] = (

@@ -112,6 +112,7 @@ class CompiledTiles:
     tile: the output of the frontend.
     decomposed: without sparse types.
     encoded: with an encoding in the type of each tile.
+    needed: registers of 32 bits that a thread needs by the PTX (`most_live`).
     checked: the facts that a launch must check.
     dense: why a dense kernel may be as fast: for each dot of a sparse tile that is compiled to a dense product, and for each tensor
         that is read a group at a time.
@@ -128,6 +129,7 @@ class CompiledTiles:
     module: Module
     ptx: str
     signature: Signature
+    needed: int = 0
     checked: Conditions = NO_CONDITIONS
     dense: tuple[str, ...] = ()
     addressed: tuple[str, ...] = ()

@@ -63,6 +63,7 @@ from louver.ir.refusal import Refusal
 from louver.ir.tile.multiples import has_known_addresses, mark_apart, mark_matrices, mark_multiples
 from louver.isa.instruction import LANES
 from louver.isa.targets import target
+from louver.ptx.pressure import most_live
 from louver.ptx.printer import print_module
 
 CHECK = "LOUVER_CHECK"
@@ -211,6 +212,7 @@ def _lower_tiles(state: KernelState) -> object:
         lowered,
         print_module(lowered),
         Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared),
+        most_live(kernel.body),
         state.conditions,
         state.dense,
         state.told_addresses,

@@ -15,7 +15,6 @@ from louver.compile.plan.register_tiles import MOST_SLOTS, SM_WARPS, ctas_of
 from louver.ir.tile import DotOp, LocalAllocOp, LocalStoreOp
 from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
-from louver.ptx.pressure import most_live
 
 MOST_WARPS = 16
 """Most warps of a CTA. With more, a thread has fewer registers than it can name."""
@@ -109,17 +108,11 @@ def with_room(kernel: CompiledKernel, warps: int | None, machine: str | None = N
         return found if found.spilled else _closer(found, machine, ahead)
 
 
-def _needed(made: CompiledTiles) -> int:
-    return most_live(made.kernel.body)
-
-
 def _roomier(made: CompiledTiles) -> CompiledTiles:
     """The kernel with as many warps as a thread surely needs not to spill, found without the assembler."""
-    needed = _needed(made)
-    while needed >= CROWDED and 2 * made.signature.warps <= MOST_WARPS:
+    while made.needed >= CROWDED and 2 * made.signature.warps <= MOST_WARPS:
         wider = plan_again(made, warps=2 * made.signature.warps).lowered()
-        before, needed = needed, _needed(wider)
-        if needed >= before:
+        if wider.needed >= made.needed:
             break
         made = wider
     return made
@@ -142,8 +135,7 @@ def _begin(made: CompiledTiles, machine: str | None, begun: ExitStack) -> tuple[
     texts: list[str] = []
     if first.takes(SLOW):
         cores = len(os.sched_getaffinity(0)) - 1
-        needed = _needed(made)
-        texts = [made.with_ctas(count).ptx for count in _closer_numbers(made, needed, needed)[:cores]]
+        texts = [made.with_ctas(count).ptx for count in _closer_numbers(made, made.needed)[:cores]]
     return first, {text: begun.enter_context(assembler.Assembling(*_text_for(text, own, machine))) for text in texts}
 
 
@@ -153,7 +145,7 @@ def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling])
     found = _with_ctas(found, found.kernel.made, machine)
     made = found.kernel.made
     assert isinstance(made, CompiledTiles)
-    for ctas in _closer_numbers(made, found.registers, _needed(made)):
+    for ctas in _closer_numbers(made, found.registers):
         closer = replace(found.kernel, made=made.with_ctas(ctas))
         waiting = ahead.get(closer.made.ptx)
         try:
@@ -189,7 +181,7 @@ def _in_order(found: Assembled, machine: str | None) -> Assembled:
     if not any(op.is_async is not None or op.in_flight is not None for op in dots):
         return found
     other = plan_again(made, warps=found.warps, ahead=False).lowered()
-    if _needed(other) > _needed(made) * FEWER:
+    if other.needed > made.needed * FEWER:
         return found
     both = found, Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
     return min(both, key=lambda each: (not each.assembly.clean, each.spilled))
@@ -207,13 +199,11 @@ def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     return list(itertools.takewhile(lambda count: count > 1, found))
 
 
-def _closer_numbers(made: CompiledTiles, registers: int, needed: int) -> list[int]:
-    """Those for which the assembler must limit a thread to fewer than its `registers`, and may do so without spills. needed: by its
-    PTX.
-    """
+def _closer_numbers(made: CompiledTiles, registers: int) -> list[int]:
+    """Those for which the assembler must limit a thread to fewer than its `registers`, and may do so without spills."""
     most = made.target.registers_per_sm // made.signature.threads
     larger = itertools.takewhile(lambda count: registers * count > most, _numbers_of_ctas(made))
-    return [count for count in larger if needed * count * LEAST_SHARE <= most]
+    return [count for count in larger if made.needed * count * LEAST_SHARE <= most]
 
 
 def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> Assembled:

@@ -63,9 +63,20 @@ class Inst:
     guard: Reg | None = None
     guard_negated: bool = False
     place: str | None = field(default=None, compare=False)
+    _named: tuple[list[Reg], list[Reg]] | None = field(default=None, init=False, compare=False, repr=False)
 
     def registers(self) -> tuple[list[Reg], list[Reg]]:
         """The registers that its operands read, and those that they write, in operand order. The guard is in neither."""
+        # Kept, because each pass on PTX asks for them.
+        if self._named is None:
+            self._named = self._found()
+        return self._named
+
+    def rename(self, args: tuple[Arg, ...]) -> None:
+        """Replace the arguments."""
+        self.args, self._named = args, None
+
+    def _found(self) -> tuple[list[Reg], list[Reg]]:
         count, args = self.op.outputs, self.args
         if count is not None:
             return _all_registers(args[count:]), _all_registers(args[:count])

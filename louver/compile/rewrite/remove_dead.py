@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
@@ -93,10 +93,12 @@ def _needed(ops: Sequence[Operation]) -> set[SSAValue]:
         if value in found:
             continue
         found.add(value)
-        owner = value.owner
         # Most values are results of operations that pass nothing on.
-        sources = came_from(value) if isinstance(owner, Block) or owner.regions else ()
-        pending += sources if sources or isinstance(owner, Block) else owner.operands
+        if isinstance(value, OpResult) and not value.op.regions:
+            pending += value.op.operands
+            continue
+        sources = came_from(value)
+        pending += sources if sources or isinstance(value.owner, Block) else value.owner.operands
     return found
 
 

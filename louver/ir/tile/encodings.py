@@ -17,6 +17,7 @@ Source: the sparse compiler's document, "Sparse GPU Encodings". `blocked`, `slic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import ClassVar, TypeAlias, cast
 
@@ -59,8 +60,24 @@ class Encoding(ParametrizedAttribute):
     FIELDS: ClassVar[tuple[str, ...]] = ()
     OPTIONAL: ClassVar[dict[str, int]] = {}
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A definition of xDSL would give each class a hash of its own.
+        cls.__hash__ = Encoding.__hash__
+
+    def __hash__(self) -> int:
+        # Kept: an encoding has up to a hundred parts, and planning looks up thousands of tiles by their encodings.
+        kept = vars(self)
+        if "hash" not in kept:
+            kept["hash"] = hash(self.parameters)
+        return kept["hash"]
+
     def layout(self, shape: Sequence[int]) -> Layout:
         """The layout of a tile of `shape`. Raises ValueError for a shape that the encoding does not fit."""
+        return _layout(self, tuple(shape))
+
+    def layout_of(self, shape: Vector) -> Layout:
+        """The same, computed anew."""
         raise TypeError(f"{type(self).__name__} has no layout for {list(shape)}")
 
     @property
@@ -89,6 +106,11 @@ class Encoding(ParametrizedAttribute):
             printer.print_string(f"{', ' if index else ''}{name} = ")
             _print_value(printer, value)
         printer.print_string("}>")
+
+
+@lru_cache(maxsize=4096)
+def _layout(encoding: Encoding, shape: Vector) -> Layout:
+    return encoding.layout_of(shape)
 
 
 def _parse_field(parser: AttrParser) -> tuple[str, Attribute]:
@@ -192,7 +214,7 @@ class BlockedAttr(Encoding):
             found *= count
         return found
 
-    def layout(self, shape: Sequence[int]) -> Layout:
+    def layout_of(self, shape: Vector) -> Layout:
         order, extent = numbers_of(self.order), [1] * len(shape)
         parts = [self._spread(numbers_of(each), extent, order) for each in (self.sizes, self.lanes, self.warps_per_cta)]
         register, lane, warp = parts
@@ -272,7 +294,7 @@ class MmaAttr(Encoding):
         """Columns of a product."""
         return numbers_of(self.instruction)[1]
 
-    def layout(self, shape: Sequence[int]) -> Layout:
+    def layout_of(self, shape: Vector) -> Layout:
         fragment = warp_accumulator("f32")
         rows, columns = numbers_of(self.warps_per_cta)
         inside = [(0, COLUMNS << bit) for bit in range((self.columns // COLUMNS).bit_length() - 1)]
@@ -362,7 +384,7 @@ class DotOperandAttr(Encoding):
         """Whether the operand is A of the instruction."""
         return self.index.data == self.parent.transposed.data
 
-    def layout(self, shape: Sequence[int]) -> Layout:
+    def layout_of(self, shape: Vector) -> Layout:
         bits = cast(ElementBits, 32 // self.k_width.data)
         register, lane, warp = OPERAND_STEPS[self.meta.data](self, bits)
         return self.parent.placed(shape, register, lane, warp)
@@ -429,14 +451,14 @@ class SliceAttr(Encoding):
     def warps(self) -> int:
         return self.parent.warps
 
-    def layout(self, shape: Sequence[int]) -> Layout:
+    def layout_of(self, shape: Vector) -> Layout:
         dim = self.dim.data
         whole = self.parent.layout((*shape[:dim], 1, *shape[dim:]))
 
         def without(steps: Steps) -> Steps:
             return tuple(step[:dim] + step[dim + 1 :] for step in steps)
 
-        return Layout(tuple(shape), without(whole.register), without(whole.lane), without(whole.warp))
+        return Layout(shape, without(whole.register), without(whole.lane), without(whole.warp))
 
     def verify(self) -> None:
         if self.dim.data < 0:
@@ -464,7 +486,7 @@ class LinearAttr(Encoding):
     def warps(self) -> int:
         return 1 << len(self.warp.data)
 
-    def layout(self, shape: Sequence[int]) -> Layout:
+    def layout_of(self, shape: Vector) -> Layout:
         return Layout.within(
             shape, *([numbers_of(step) for step in steps] for steps in (self.register, self.lane, self.warp))
         )

@@ -56,7 +56,7 @@ class _Joining:
         if node.guard is not None:
             node.guard = self.same.get(node.guard, node.guard)
         if not self.same.keys().isdisjoint(reads):
-            node.args = tuple(map(self._renamed, node.args))
+            node.rename(tuple(map(self._renamed, node.args)))
             reads = node.registers()[0]
         if not _is_pure(type(node.op)) or node.guard is not None or not self.once.issuperset(writes):
             return [node]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.analysis.effects import is_elementwise
 from louver.analysis.passages import passed_to
 from louver.compile.lower.tiles.exact import PART_ALIGNMENT, parts_bytes
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
@@ -108,7 +109,9 @@ class _Walk:
     def __init__(self, function: tt.FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())
         self.numbers = {op: number for number, op in enumerate(self.operations)}
-        self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
+        self.ends = {
+            op: self.numbers[op] + (sum(1 for _ in op.walk()) - 1 if op.regions else 0) for op in self.operations
+        }
         self.waits = [self.numbers[op] for op in self.operations if isinstance(op, tt.AsyncWaitOp)]
         self.means = means
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
@@ -179,6 +182,8 @@ def _has_own(op: Operation, size: int) -> bool:
 def _exchange_bytes(op: Operation, means: Means) -> int:
     """Bytes of shared memory for the exchange of an operation's elements between threads."""
     match op:
+        case _ if is_elementwise(op):
+            return 0
         case tt.ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):
             found = conversion_of(op, _layout(op.src), _layout(op.result), means)
             return found.memory.bytes if isinstance(found, ExchangePlan) else 0

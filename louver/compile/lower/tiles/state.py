@@ -195,7 +195,6 @@ class Lowering:
     promoted: Sequence[tuple[Reg, Reg]] = ()
     in_chunks: bool = True
     _once: dict[object, Reg] = field(default_factory=dict[object, Reg])
-    _layouts: dict[Attribute, Layout] = field(default_factory=dict[Attribute, Layout])
 
     @property
     def threads(self) -> int:
@@ -219,12 +218,10 @@ class Lowering:
     def layout(self, value: SSAValue) -> Layout:
         """The layout of a tile in registers."""
         tensor = tensor_of(value)
-        if tensor not in self._layouts:
-            encoding = register_encoding(tensor)
-            if encoding is None:
-                raise ValueError(f"a tile that is lowered has an encoding, got {tensor}: run assign-encodings")
-            self._layouts[tensor] = encoding.layout(tensor.get_shape())
-        return self._layouts[tensor]
+        encoding = register_encoding(tensor)
+        if encoding is None:
+            raise ValueError(f"a tile that is lowered has an encoding, got {tensor}: run assign-encodings")
+        return encoding.layout(tensor.get_shape())
 
     def scalar(self, value: SSAValue) -> Reg:
         """The register of a scalar value."""

@@ -6,6 +6,7 @@ All other tiles are computed in the encodings that their users need.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TypeAlias, cast
@@ -67,6 +68,11 @@ Anchor: TypeAlias = tt.ReduceOp | tt.ScanOp | tt.JoinOp | tt.GatherOp | tt.Atomi
 def is_tile(value: SSAValue) -> bool:
     """Whether a value is a tensor."""
     return isinstance(value.type, TensorType)
+
+
+@functools.cache
+def _is_costly(kind: type[Operation | Block]) -> bool:
+    return issubclass(kind, Block | tt.DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp)
 
 
 def choose_warps(function: tt.FuncOp, asked: int | None = None, *, warpgroups: bool = True) -> int:
@@ -254,8 +260,7 @@ class Natures:
 
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile is computed only in its natural encoding, because to compute it again is expensive."""
-        computed = Block | tt.DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
-        return value in self.operands or value in self.kept or isinstance(value.owner, computed)
+        return value in self.operands or value in self.kept or _is_costly(type(value.owner))
 
     def home(self, value: SSAValue) -> Encoding | None:
         """The encoding of a tile that is computed in only one encoding."""
@@ -340,6 +345,8 @@ class Natures:
 
     def _given(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
         """The values to which this operation gives an encoding."""
+        if is_elementwise(op):
+            return self._moved(op)
         match op:
             case tt.DotOp():
                 staged = self.operands if self.warpgroups else {}
@@ -382,6 +389,8 @@ class Natures:
         assert encoding is not None
         shape = tensor_of(source).get_shape()
         match op:
+            case _ if is_elementwise(op):
+                pass
             case tt.TransOp():
                 encoding = tt.LinearAttr.of(encoding.layout(shape).permuted(op.order.get_values()))
             case tt.ReshapeOp():

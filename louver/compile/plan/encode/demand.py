@@ -73,6 +73,9 @@ class Demands:
         if value in self.natures.copied:
             encoding, _ = self.natures.copied[value]
         owner = value.owner
+        if is_elementwise(owner):
+            self._want(operand_encodings(owner, encoding))
+            return
         if isinstance(owner, tt.CompressOp | tt.DecompressOp):
             encoding = self.natures.with_groups(owner, encoding)
         passing = owner.parent_op() if isinstance(owner, Block) else owner
@@ -85,6 +88,8 @@ class Demands:
 def anchored_operands(op: Operation, natures: Natures) -> Wanted:
     """The encodings of the operands of an operation that has an effect or a natural encoding."""
     match op:
+        case _ if is_elementwise(op):
+            return []
         case tt.StoreOp() if is_tile(op.ptr):
             encoding = natures.stores.get(op) or natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
             return [(operand, encoding) for operand in op.operands]
@@ -142,6 +147,8 @@ def multiplied_operands(op: tt.DotOp, natures: Natures) -> Wanted:
 def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
     """The encodings of an operation's operands for a result in `encoding`. Rejects operations without a rule."""
     match op:
+        case _ if is_elementwise(op):
+            return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case tt.ExpandDimsOp():
             return [(op.src, tt.SliceAttr.of(op.axis.value.data, encoding))]
         case tt.BroadcastOp():
@@ -165,8 +172,6 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):
             return []
-        case _ if is_elementwise(op):
-            return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _:
             raise unsupported(f"{op.name} is not computed on tiles in registers", op)
 

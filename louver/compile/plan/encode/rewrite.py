@@ -44,14 +44,20 @@ def assign_encodings(
 
     Rejects operations that cannot be computed on tiles in registers, with operation and source line.
     """
-    copy = module.clone()
-    for function in [op for op in copy.body.ops if isinstance(op, FuncOp) and op.is_public]:
-        _check_shapes(function)
-        count = choose_warps(function, warpgroups=warpgroups) if warps is None else warps
-        natures = Natures(function, count, registers=registers, staged=staged, warpgroups=warpgroups, copied=copied)
-        _Rewrite(function, natures).run()
+    made = module.clone_without_regions()
+    made.body.add_block(Block())
+    for op in module.body.ops:
+        if not isinstance(op, FuncOp) or not op.is_public:
+            made.body.block.add_op(op.clone())
+            continue
+        _check_shapes(op)
+        count = choose_warps(op, warpgroups=warpgroups) if warps is None else warps
+        natures = Natures(op, count, registers=registers, staged=staged, warpgroups=warpgroups, copied=copied)
+        function = op.clone_without_regions()
+        made.body.block.add_op(function)
+        function.body.add_block(_Rewrite(op, natures).made())
         remove_dead(function)
-    return copy
+    return made
 
 
 def _check_shapes(function: FuncOp) -> None:
@@ -63,7 +69,7 @@ def _check_shapes(function: FuncOp) -> None:
 
 
 class _Rewrite:
-    """Rewrites one function. known: the new value of each tile in each encoding, and of each scalar with encoding None."""
+    """Makes one function anew. known: the new value of each tile in each encoding, and of each scalar with encoding None."""
 
     def __init__(self, function: FuncOp, natures: Natures) -> None:
         self.function = function
@@ -71,18 +77,15 @@ class _Rewrite:
         self.demands = layouts_of_accesses(function, self.natures)
         self.known: dict[tuple[SSAValue, Encoding | None], SSAValue] = {}
 
-    def run(self) -> None:
-        """Rewrite the function in place."""
+    def made(self) -> Block:
+        """The function's block, made anew."""
         old = self.function.body.block
         new = Block(arg_types=old.arg_types)
         for before, after in zip(old.args, new.args, strict=True):
             after.name_hint = before.name_hint
             self.known[before, None] = after
         self._block(old, new)
-        region = self.function.body
-        region.detach_block(old)
-        region.add_block(new)
-        old.erase(safe_erase=False)
+        return new
 
     def _get(self, value: SSAValue, encoding: Encoding | None) -> SSAValue:
         return self.known[value, encoding if is_tile(value) else None]

@@ -23,26 +23,19 @@ def load_behind(block: Block, place: Operation) -> None:
 
 def take_behind(dot: tt.DotOp) -> None:
     """Move operations that the products do not need after them, also reads of shared memory."""
-    behind: set[Operation] = set()
     place, op = dot.next_op, dot.prev_op
     assert place is not None
+    behind, after = set[Operation](), dot.next_op
+    while after is not None:
+        behind.add(after)
+        after = after.next_op
     while op is not None:
         before, users = op.prev_op, [use.operation for result in op.results for use in result.uses]
-        if (
-            has_no_effect(op)
-            and not isinstance(op, scf.IfOp)
-            and users
-            and all(user in behind or _follows(user, dot) for user in users)
-        ):
+        if has_no_effect(op) and not isinstance(op, scf.IfOp) and users and behind.issuperset(users):
             move(place, op)
             behind.add(op)
             place = op
         op = before
-
-
-def _follows(op: Operation, other: Operation) -> bool:
-    """Whether an operation comes after another one in the same block."""
-    return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
 
 
 def first_product(block: Block) -> tt.DotOp | None:

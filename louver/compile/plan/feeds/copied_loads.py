@@ -80,17 +80,22 @@ def array_of(pointer: SSAValue) -> SSAValue | None:
     return found.pop() if len(found) == 1 else None
 
 
-def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
-    """Whether no store of a loop may change memory that a load reads.
+def unchanged(loads: Iterable[LoadOp], loop: scf.ForOp, apart: Container[SSAValue]) -> list[LoadOp]:
+    """The loads of memory that no store of a loop may change.
 
     apart: arrays that do not overlap any other array.
     """
-    array = array_of(load.ptr)
     stored = [array_of(op.ptr) for op in loop.body.walk() if isinstance(op, StoreOp | AtomicRMWOp)]
-    return all(
-        array is not None and other is not None and array is not other and (array in apart or other in apart)
-        for other in stored
-    )
+
+    def is_apart(array: SSAValue | None, other: SSAValue | None) -> bool:
+        return array is not None and other is not None and array is not other and (array in apart or other in apart)
+
+    return [each for each in loads if all(is_apart(array_of(each.ptr), other) for other in stored)]
+
+
+def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
+    """Whether no store of a loop may change memory that a load reads, see `unchanged`."""
+    return bool(unchanged([load], loop, apart))
 
 
 def known_ahead(loop: scf.ForOp, values: Iterable[SSAValue], apart: Container[SSAValue], *, repeated: bool) -> bool:
@@ -99,7 +104,7 @@ def known_ahead(loop: scf.ForOp, values: Iterable[SSAValue], apart: Container[SS
     apart, repeated: as in `is_unchanged` and `Sources`.
     """
     sources = Sources(loop, values, repeated=repeated)
-    return sources.known_ahead and all(is_unchanged(each, loop, apart) for each in sources.loads)
+    return sources.known_ahead and len(unchanged(sources.loads, loop, apart)) == len(sources.loads)
 
 
 def gives_zeros(load: LoadOp) -> bool:

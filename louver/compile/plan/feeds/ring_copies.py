@@ -55,6 +55,7 @@ from louver.compile.plan.feeds.copied_loads import (
     known_ahead,
     may_be_copied,
     only_user,
+    unchanged,
 )
 from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
@@ -156,7 +157,7 @@ def ring_copies(
         shares = _Shares(rooms, most, peak_of(function), deep)
         early, late = list[_Wish](), list[_Wish]()
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
-            loads = [op for op in loop.body.block.ops if isinstance(op, tt.LoadOp) and is_unchanged(op, loop, apart)]
+            loads = unchanged([op for op in loop.body.block.ops if isinstance(op, tt.LoadOp)], loop, apart)
             tiles = [found for op in loads if (found := _tile(loop, op, apart))]
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]

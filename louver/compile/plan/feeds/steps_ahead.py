@@ -76,6 +76,8 @@ def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], 
 
 def taken(op: Operation) -> list[SSAValue]:
     """The values from outside that an operation and its regions use."""
+    if not op.regions:
+        return list(op.operands)
     inside = set(op.walk())
     return [value for each in op.walk() for value in each.operands if value.owner not in inside]
 
