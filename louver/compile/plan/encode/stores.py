@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.effects import is_elementwise
 from louver.analysis.integers import position
@@ -156,12 +156,14 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
 
 
 def _multiplied(function: FuncOp) -> set[Operation]:
-    """Operations from which operands of dots are computed, and all operations in blocks with dots.
+    """Operations from which operands of dots are computed, and all operations of loops and branches that only multiply.
 
-    They need no other layout.
+    They need no other layout. A block that stores its sums exchanges them: there a tile that is added to the sums may be exchanged
+    too.
     """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
-    found = {op for dot in dots if (block := dot.parent_block()) is not None for op in block.ops}
+    blocks = [block for dot in dots if (block := dot.parent_block()) is not None]
+    found = {op for block in blocks if _only_multiplies(block) for op in block.ops}
     pending = [each for dot in dots for each in (dot.a, dot.b, dot.metadata) if each is not None]
     for value in each_once(pending):
         if isinstance(value.owner, Operation):
@@ -170,6 +172,12 @@ def _multiplied(function: FuncOp) -> set[Operation]:
         elif isinstance(loop := value.owner.parent_op(), scf.ForOp) and value is not value.owner.args[0]:
             pending.append(loop.iter_args[position(value, value.owner.args) - 1])
     return found
+
+
+def _only_multiplies(block: Block) -> bool:
+    """Whether the block is one of a loop or branch, and stores no tile."""
+    inside = not isinstance(block.parent_op(), FuncOp)
+    return inside and not any(isinstance(op, StoreOp) and is_tile(op.ptr) for op in block.ops)
 
 
 def _loaded(run: Run, layout: Layout, wanted: list[Layout]) -> float:
