@@ -51,7 +51,6 @@ from louver.compile.plan.feeds.copied_loads import (
     array_of,
     gives_zeros,
     goes_into,
-    is_unchanged,
     known_ahead,
     may_be_copied,
     only_user,
@@ -252,7 +251,7 @@ class _Shares:
 
 def goes_to_ring(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> bool:
     """Whether this pass copies the tile of a load, if shared memory is left."""
-    return is_unchanged(load, loop, apart) and _tile(loop, load, apart) is not None
+    return bool(unchanged([load], loop, apart)) and _tile(loop, load, apart) is not None
 
 
 def _tile(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> _Tile | None:
