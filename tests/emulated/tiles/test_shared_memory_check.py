@@ -46,6 +46,7 @@ def compiled(form: Form, call: Call) -> CompiledKernel:
     return Unlaunched(built, ReadOnce(source), Hints.of({}), bound, call.grid, SM_90A).chosen()
 
 
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize("form", EVERY)
 def test_form_at_its_timed_tile(form: Form) -> None:
     made = compiled(form, form.call(zlib.crc32(form.name.encode()), (form.large or (form.small,))[0])).made
