@@ -154,7 +154,7 @@ class Swapper:
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
             return row_of(layer, "dense", choice.reason)
-        if not self._force and not layer.weight.is_cuda:
+        if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
             return row_of(layer, "dense", reason + self._predicted(layer, pattern), str(pattern))
         reason = f"it keeps {pattern}{self._predicted(layer, pattern) if self._force else ''}; swapped without timing"
@@ -320,6 +320,11 @@ def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None
     if weight.device.type not in (*DEVICES, "meta"):
         return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
     return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
+
+
+def _multiplies_fast(weight: Tensor) -> bool:
+    """Whether the device of a weight may gain. Tests without a GPU replace it."""
+    return weight.is_cuda
 
 
 def _nbytes(sparse: Any) -> int:
