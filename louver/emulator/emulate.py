@@ -79,8 +79,9 @@ def run(
     grid: CTAs along x, a multiple of `kernel.cluster`, or along one to three axes. arguments: by parameter name.
     Clusters run one after the other. If the atomics of one change nothing, others continue; if all wait, the next one
     begins. A seeded order interleaves them. dependent: a programmatic dependent launch: earlier grids may still use all
-    memory that is not settled. most_steps: each cluster stops without an error after so many steps of its warps. If a product reads columns of B that nothing wrote, the kernel runs again with other
-    bytes there, and results must not differ. Raises a subclass of EmulationError for the first misuse found.
+    memory that is not settled. most_steps: each cluster stops without an error after so many steps of its warps. If a
+    product reads columns of B that nothing wrote, the kernel runs again with other bytes there, and results must not
+    differ. Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
     _check_launch(kernel, axes[0])

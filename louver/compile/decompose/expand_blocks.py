@@ -31,8 +31,8 @@ from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp
-from louver.ir.interpret.tiles import checked
 from louver.ir.refusal import unsupported
+from louver.ir.tile.memory import checked
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.ir.walk import each_once

@@ -18,8 +18,8 @@ from louver.ir import tile as tt
 from louver.ir.arith import DIVISIONS
 from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import Handler
-from louver.ir.interpret.tiles import checked
 from louver.ir.interpret.values import Shaded, Truths, Value, View, plain, shaded, undefined_of
+from louver.ir.tile.memory import checked
 
 Seen: TypeAlias = Callable[[Shaded, Operation], None]
 """A callback for undefined elements that an operation makes visible."""

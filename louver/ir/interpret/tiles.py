@@ -27,6 +27,7 @@ from louver.ir.interpret.values import (
     shape_of,
 )
 from louver.ir.llvm import AssumeOp
+from louver.ir.tile.memory import checked
 from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type
 from louver.isa.narrow import SCALE, scale_values
@@ -193,11 +194,6 @@ def _reduce_block(op: tt.DescriptorReduceOp, values: Sequence[Any]) -> Sequence[
         changed = _CHANGES[op.kind.data](plain(view.load(every)), value)
     view.store(every, np.asarray(changed).astype(value.dtype))
     return ()
-
-
-def checked(op: tt.LoadOp | tt.StoreOp) -> Sequence[int]:
-    """The dimensions of a block pointer along which elements outside of the tensor are not accessed."""
-    return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
 
 def _load(op: tt.LoadOp, values: Sequence[Any]) -> Sequence[Value]:

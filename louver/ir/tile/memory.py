@@ -382,6 +382,11 @@ class StoreOp(IRDLOperation):
         _verify_boundary(self.ptr.type, self.boundary_check)
 
 
+def checked(op: LoadOp | StoreOp) -> Sequence[int]:
+    """The dimensions of a block pointer along which elements outside of the tensor are not accessed."""
+    return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
+
+
 def _verify_mask(op: Operation, mask: SSAValue | None, value: Attribute) -> None:
     if mask is not None and mask.type != syntax.mask_type(value):
         raise VerifyException(f"the mask of {op.name} must be {syntax.mask_type(value)}, got {mask.type}")
