@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
+from louver.isa.bulk import COPY_CHUNK
 from louver.isa.instruction import LANES
 from louver.isa.rule import RuleError
 from louver.isa.targets import Target, target
@@ -64,6 +65,20 @@ class RegisterTiles:
             raise RuleError(f"k_multiple is at most {WIDEST_MULTIPLE}, got {self.k_multiple}")
         if type(self.aligned_output) is not bool:
             raise RuleError(f"aligned_output is True or False, got {self.aligned_output!r}")
+
+    def check(self, k: int, row: int) -> None:
+        """Check the sizes of a product. Raises ValueError for others than the schedule was made for.
+
+        row: bytes of a row of the output.
+        """
+        if k % self.k_multiple:
+            raise ValueError(
+                f"the schedule takes K in multiples of {self.k_multiple}, got {k}: give it a smaller k_multiple"
+            )
+        if self.aligned_output and row % COPY_CHUNK:
+            raise ValueError(
+                f"the schedule takes output rows in multiples of {COPY_CHUNK} bytes, got {row}: give it aligned_output=False"
+            )
 
     @property
     def half(self) -> RegisterTiles | None:

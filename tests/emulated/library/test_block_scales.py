@@ -138,6 +138,12 @@ def test_k_is_a_multiple_of_what_the_schedule_says(rng: np.random.Generator) -> 
         emulated(Problem("linear", "e4m3", "e4m3", "f32", epilogue=SCALED), SMALL, given)
 
 
+def test_rows_of_the_output_are_whole_chunks_if_the_schedule_says_so(rng: np.random.Generator) -> None:
+    given = scaled_operands(rng, ("e4m3", "e4m3"), (24,), (8,), 64)
+    with pytest.raises(ValueError, match="output rows in multiples of 16 bytes, got 24: give it aligned_output=False"):
+        emulated(Problem("linear", "e4m3", "e4m3", "e4m3", epilogue=SCALED), replace(SMALL, aligned_output=True), given)
+
+
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
 @pytest.mark.parametrize("entries", [1, 3])
 def test_a_batch_of_tokens_by_a_gated_pair(rng: np.random.Generator, kind: Any, entries: int) -> None:
