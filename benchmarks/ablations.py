@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from louver.choose.configure import choose
 from louver.compile.compiled import CompiledProduct
 from louver.compile.pipeline import compile_product
 from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
@@ -24,7 +25,6 @@ from louver.isa.sync import MbarrierArriveExpect
 from louver.isa.targets import target
 from louver.isa.wgmma import Wgmma
 from louver.library.compiled import BuiltKernel, Launch
-from louver.library.configure import choose
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.state import TensorState

@@ -26,8 +26,8 @@ from typing import Any
 from louver.advice.formats import Format
 from louver.advice.product import ELSEWHERE
 from louver.advice.rates import Known, known, predicted
+from louver.choose.tile_shapes import column_class
 from louver.library.execute import schedule_for
-from louver.library.tile_shapes import column_class
 from louver.measure.advise import ADVICE, bursts
 from louver.measure.launches import compile_all
 from louver.measure.machine import forbid_short_sums, header, require_torch

@@ -1,7 +1,7 @@
 """Fits the rates of `louver advise`: `python benchmarks/fit_advice.py` writes `louver/advice/data/`.
 
 The records are those of `RECORDS`. Each kind of product in each element type has rates of its own: those of
-`louver/library/times.py` times factors. Of two types of as many bits, the one with fewer rows starts from the rates of the other. A
+`louver/choose/times.py` times factors. Of two types of as many bits, the one with fewer rows starts from the rates of the other. A
 kind and type of which fewer than `ENOUGH` rows of a GPU are recorded has the factors of `COMMON`, fitted to all rows of that GPU
 together; those of an H100 start from the H200's rates.
 
@@ -27,8 +27,8 @@ from fit_times import Vector, least_squares, tempered
 
 from louver.advice.formats import Format
 from louver.advice.rates import FEW, kernel_of
+from louver.choose.times import H200, Rates
 from louver.formats.dtypes import element_type
-from louver.library.times import H200, Rates
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(__file__).parent.parent / "louver" / "advice" / "data"

@@ -1,4 +1,4 @@
-"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json … --held HELD.json`.
+"""Fits the rates of `louver/choose/times.py`: `python benchmarks/fit_times.py FITTED.json … --held HELD.json`.
 
 The records come from `schedule_times.py`: of benchmarks/results, today's rates are fitted to h200/schedule_times.json,
 h200/schedule_times-wide.json and h200/schedule_times-gpcs.json, and held against h200/schedule_times-widths-held.json
@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting, Ranges
+from louver.choose.tile_shapes import LEAST_DIVIDED, TILES
+from louver.choose.times import CLOCK, H200, Rates
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting, Ranges
-from louver.library.tile_shapes import LEAST_DIVIDED, TILES
-from louver.library.times import CLOCK, H200, Rates
 
 SM_COUNT = 132
 ROUNDS = 30

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from louver.choose.configure import deepest
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
+from louver.choose.tile_shapes import METADATA, TileShape
 from louver.compile.plan.schedule import Schedule, steps_of
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
-from louver.library.configure import deepest
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting
-from louver.library.tile_shapes import METADATA, TileShape
 from louver.measure.contenders import DENSE_CALLS, dense_product
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted, placed, torch_dtype

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import louver
+from louver.choose.choose_tiles import costs
 from louver.frontend.problem import Problem
 from louver.isa.mma import Mma
 from louver.isa.targets import target as machine
-from louver.library.choose_tiles import costs
 from louver.library.numerics import accumulation
 from louver.measure.machine import forbid_short_sums, require_torch
 from louver.measure.operands import beside_float64, make_operands, sampled

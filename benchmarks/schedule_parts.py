@@ -16,11 +16,11 @@ from typing import Any
 from triton_kernels import linear
 
 import louver
+from louver.choose.configure import deepest
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target as machine
-from louver.library.configure import deepest
 from louver.library.fused import NOTHING_BOUND
 from louver.library.numerics import accumulation
 from louver.library.state import TensorState

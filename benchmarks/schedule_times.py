@@ -20,15 +20,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from louver.choose.configure import candidates_for, settled
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting, Ranges
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library.compiled import loaded
-from louver.library.configure import candidates_for, settled
-from louver.library.demand import Demand
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
-from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
 from louver.measure.launches import compile_all, launches, rows_of
 from louver.measure.machine import header, require_torch
@@ -63,7 +63,7 @@ COLUMNS = (
     "part_steps",
     "us",
 )
-"""Values of a time: fields of the schedule and of its cut of K (`louver.library.ranges.Ranges`), and microseconds."""
+"""Values of a time: fields of the schedule and of its cut of K (`louver.choose.ranges.Ranges`), and microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

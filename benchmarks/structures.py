@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from one_product import differing, draw, verdict
 
 import louver
+from louver.choose.configure import deepest
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import deepest
 from louver.library.state import TensorState
 from louver.measure.launches import rows_of
 from louver.runtime.memory import DeviceArray

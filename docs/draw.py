@@ -40,7 +40,7 @@ class Room:
 
 ROOMS: Mapping[str, Room] = {
     "formats": Room(20, 112, 152, ("prune, compress,", "files")),
-    "library": Room(232, 112, 168, ("products: operands,", "plans, schedules")),
+    "library": Room(232, 112, 168, ("products: operands,", "plans, launches")),
     "user": Room(470, 112, 150, ("louver.jit: bind,", "launch, interpret")),
     "models": Room(668, 112, 140, ("checkpoints: what", "each tensor is")),
     "measure": Room(868, 112, 130, ("benchmarks,", "tuning, reports")),
@@ -52,6 +52,7 @@ ROOMS: Mapping[str, Room] = {
     "compile": Room(500, 262, 350, ("a list of passes for each family",), 140),
     "ptx": Room(896, 296, 128, ("modules, text,", "ptxas, SASS")),
     "isa": Room(500, 462, 190, ("instructions: text and", "meaning; layouts")),
+    "choose": Room(20, 462, 124, ("schedules by", "predicted times")),
     "advice": Room(190, 462, 200, ("which format: rates,", "times, losses")),
     "emulator": Room(750, 462, 110, ("runs PTX", "on the CPU")),
     "runtime": Room(896, 462, 128, ("device, cache,", "launch")),
@@ -110,12 +111,13 @@ FLOWS = (
     Flow("frontend", "ir", "reads", ("right", 0.5), ("left", 0.5), (161, 324)),
     Flow("ir", "analysis", "tile IR", ("right", 0.3), ("left", 0.3), (323, 310)),
     Flow("analysis", "compile", "facts", ("right", 0.5), ("left", 0.5), (472, 324)),
-    Flow("ir", "compile", "tile IR in, schedule IR within", ("bottom", 0.5), ("left", 0.88), (340, 402), 385.2),
+    Flow("ir", "compile", "tile IR in, schedule IR within", ("bottom", 0.5), ("left", 0.88), (372, 380.5), 385.2),
+    Flow("choose", "compile", "schedule", ("top", 0.7), ("left", 0.96), (200, 411), 396.4),
     Flow("compile", "ptx", "PTX", ("right", 0.5), ("left", 0.5), (873, 326)),
     Flow("isa", "compile", "layouts", ("top", 0.5), ("bottom", 0.27), (622, 440), style="use"),
     Flow("isa", "emulator", "meaning", ("right", 0.5), ("left", 0.5), (720, 492), style="use"),
     Flow("isa", "ptx", "instructions", ("top", 0.85), ("bottom", 0.2), (800, 418), 424, "use"),
-    Flow("library", "advice", "times", ("bottom", 0.536), ("top", 0.66), (322, 430), style="use"),
+    Flow("choose", "advice", "times", ("right", 0.5), ("left", 0.5), (167, 490), style="use"),
     Flow("ptx", "emulator", "modules", ("bottom", 0.4), ("top", 0.6), (850, 444), 448),
     Flow("ptx", "runtime", "cubin", ("bottom", 0.75), ("top", 0.75), (1014, 420)),
     Flow("runtime", "user", "results", ("right", 0.5), ("bottom", 0.75), (940, 220), 226),
@@ -124,7 +126,9 @@ FLOWS = (
 _HUES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("formats", "isa", "ptx", "emulator", "runtime"), ("#e6f0fa", "#2f6fae")),
     **dict.fromkeys(("frontend", "ir", "analysis", "compile"), ("#eaf5e4", "#3f8a3a")),
-    **dict.fromkeys(("library", "user", "advice", "models", "torch", "measure", "cli"), ("#fbf0e0", "#b3651b")),
+    **dict.fromkeys(
+        ("choose", "library", "user", "advice", "models", "torch", "measure", "cli"), ("#fbf0e0", "#b3651b")
+    ),
 }
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from louver.choose.choose_tiles import multiplies
 from louver.formats.dtypes import NARROW_FLOATS, PAIR_TYPES, element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, has_kernels, lifted_pattern
 from louver.frontend import problem
 from louver.ir.product import unit_of
 from louver.isa.targets import TARGETS
-from louver.library.choose_tiles import multiplies
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 PRODUCTS = {each: outs for each, outs in problem.PRODUCTS.items() if not {*each} & {*PAIR_TYPES, *NARROW_FLOATS}}

@@ -117,7 +117,7 @@ def packing_rule() -> str:
 
 
 def two_pipelines() -> str:
-    return "One ring of stages serves both: copies run ahead of products (`louver/library/configure.py`, `docs/fma-unit.md`)."
+    return "One ring of stages serves both: copies run ahead of products (`louver/choose/configure.py`, `docs/fma-unit.md`)."
 
 
 def depth_formula() -> str:
@@ -323,7 +323,7 @@ DOCUMENT = Document(
         Claim(32, "L207-239", "Listing 3", "in the project", 'Both ways are schedules: `louver/measure/nm.py`.'),
         Claim(33, "L243", "Loads wait for products and for other loads", "in the project", "Rings of stages and entries loaded ahead: `docs/fma-unit.md`, `docs/rings.md`."),
         Claim(34, "L247-250", "Figures 5 and 6", "in the project", two_pipelines),
-        Claim(35, "L252", "Double buffers, indices ahead", "in the project", "As many stages as fit: `louver/library/configure.py`."),
+        Claim(35, "L252", "Double buffers, indices ahead", "in the project", "As many stages as fit: `louver/choose/configure.py`."),
         Claim(36, "L254-300", "Listing 4", "contradicts itself", listing_4),
         Claim(37, "L306", "100 points from Llama", "in the project", points),
         Claim(38, "L310-315", "Table II", "in the project", table_ii),

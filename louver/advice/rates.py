@@ -17,13 +17,13 @@ from importlib.resources import files
 from typing import Any, Final, Literal, TypeAlias
 
 from louver.advice.formats import Format, Kind
+from louver.choose.configure import choose
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting, Ranges
+from louver.choose.times import CLOCK, H200, Rates, copy_clocks
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.isa.targets import target
-from louver.library.configure import choose
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting, Ranges
-from louver.library.times import CLOCK, H200, Rates, copy_clocks
 
 FEW: Final = 256
 """Residuals are kept apart for up to so many tokens and for more."""

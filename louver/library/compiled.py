@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from louver.choose.reasons import Reasons, Why, given
 from louver.compile.needs import Needs
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
@@ -21,7 +22,6 @@ from louver.frontend.problem import Problem
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Polynomial
 from louver.ir.product import ProductNest
-from louver.library.reasons import Reasons, Why, given
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
 from louver.runtime.callers import callers_level
@@ -156,9 +156,9 @@ def assemble_tiles(
 
     machine: the target to assemble for, by default the schedule's.
     """
+    from louver.choose.occupancy import with_room
     from louver.compile.compiled import CompiledKernel, CompiledTiles
     from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
-    from louver.library.occupancy import with_room
 
     found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
     while not found.assembly.clean and (half := schedule.half) is not None:

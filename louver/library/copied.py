@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from louver.choose.times import LINE_BYTES
 from louver.frontend.problem import BLayout
 from louver.library.dense import DenseMatrix, merged
 from louver.library.launch import Sendable
 from louver.library.rows import Rows, walk_of
-from louver.library.times import LINE_BYTES
 from louver.runtime.adapters import DEFAULT_STREAMS, scratch
 from louver.runtime.arrays import Kind
 from louver.runtime.copy2d import bound_copy, check_copies

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting, Ranges
 from louver.compile.compiled import CompiledProduct
 from louver.compile.problem_tiles import ProblemTiles
 from louver.compile.signature import ArgumentParameter, parameter_name
@@ -18,11 +20,9 @@ from louver.formats.lists import GatheredRows
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
-from louver.library.demand import Demand
 from louver.library.forms import Form, Operand, ProductForms, forms_of, operand_of
 from louver.library.fused import Bound, pitches
 from louver.library.launch import Sized, bind_product
-from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows, tensor_map
 
@@ -115,7 +115,7 @@ def emulate(
         nbytes, count = cutting.workspace(cut)
         workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False, scratch=True)
         counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))
-        bound = with_workspace(bound, workspace.address, counters.address)
+        bound = bound.with_workspace(workspace.address, counters.address)
     sized = Sized.of(compiled.signature, (m, n, k), operand.depth, maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
     arguments = bind_product(compiled.signature, sized, places, operand, bound, tensor_map)

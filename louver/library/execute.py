@@ -8,20 +8,20 @@ from typing import Unpack
 
 import numpy as np
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
+from louver.choose.reasons import Why, reasons_for
+from louver.choose.tile_shapes import column_class
+from louver.choose.times import copy_clocks
+from louver.choose.tuned import Terms, decide
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import BLayout, Problem
 from louver.library.batch import placed
 from louver.library.copied import RowCopy
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting
-from louver.library.reasons import Why, reasons_for
 from louver.library.request import Request
 from louver.library.rows import Rows, output_rows
 from louver.library.state import TensorState
-from louver.library.tile_shapes import column_class
-from louver.library.times import copy_clocks
-from louver.library.tuned import Terms, decide
 from louver.library.warm import Placed
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.copy2d import check_copies, has_copies

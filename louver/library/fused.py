@@ -70,6 +70,10 @@ class Bound:
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
+    def with_workspace(self, workspace: int, counters: int) -> Bound:
+        """With the addresses of a launch's sums and counters, see `Cutting.workspace`."""
+        return replace(self, pointers={**self.pointers, "workspace": workspace, "counters": counters})
+
 
 NOTHING_BOUND = Bound({})
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.choose.choose_tiles import broken_rule as lacking
 from louver.formats.blocks import SCALED_COLUMNS
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.gated import interleaved
@@ -24,7 +25,6 @@ from louver.isa.narrow import SCALE, scale_values
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.isa.targets import TARGETS
 from louver.library import reference
-from louver.library.choose_tiles import broken_rule as lacking
 from louver.library.request import Request, broken_rule
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.callers import callers_level

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from louver.choose.ranges import Cutting, Ranges, tiles_of_cluster, walked_rows
 from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, BoxSizeParameter, Signature
 from louver.formats.pattern import LIFTED
 from louver.ir.polynomial import Numbers
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.ranges import Cutting, Ranges, tiles_of_cluster, walked_rows, with_workspace
 from louver.library.rows import Held, RecentMaps, Rows
 from louver.runtime.adapters import DEFAULT_STREAMS
 from louver.runtime.driver import capture_question, is_capturing
@@ -268,11 +268,11 @@ class Launcher:
         room = self._cutting.workspace(sized.cut)
         if not sized.cut.cut:
             # No tile is cut, so the kernel uses no workspace.
-            return bind(with_workspace(bound, 0, 0), stream)
+            return bind(bound.with_workspace(0, 0), stream)
 
         def bind_now(to: int) -> BoundLaunch:
             held = workspace(self.kernel.device.ordinal, to, *room)
-            return bind(with_workspace(bound, held.sums, held.counters), to)
+            return bind(bound.with_workspace(held.sums, held.counters), to)
 
         return CapturedApart(bind_now, stream)
 

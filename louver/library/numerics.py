@@ -17,12 +17,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.choose.ranges import MOST_PARTS
 from louver.formats.dtypes import multiplied_as
 from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
 from louver.ir.product import Unit
 from louver.isa.metadata import columns_per_load
 from louver.isa.targets import FP8_FP6_FP4
-from louver.library.ranges import MOST_PARTS
 
 UNIT_ROUNDOFF = {
     "f32": 2.0**-24,

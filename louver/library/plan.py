@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from louver.choose.reasons import Reasons, reasons_for
+from louver.choose.tile_shapes import column_class
+from louver.choose.tuned import Terms
 from louver.formats.dtypes import ElementType, check_switch, element_type
 from louver.formats.dynamo import opaque
 from louver.formats.gated import GatedTensor
@@ -18,7 +21,6 @@ from louver.library.execute import run, schedule_for
 from louver.library.fused import Given, Target, fuse, given_of, place_name
 from louver.library.host import by_reference, usable_device
 from louver.library.prepare import batch_of, check_kind, check_target, make_ready, size_range
-from louver.library.reasons import Reasons, reasons_for
 from louver.library.request import (
     Accumulate,
     Request,
@@ -35,8 +37,6 @@ from louver.library.request import (
     turned,
 )
 from louver.library.state import TensorState
-from louver.library.tile_shapes import column_class
-from louver.library.tuned import Terms
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device

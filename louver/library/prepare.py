@@ -10,6 +10,9 @@ from functools import partial
 from math import prod
 from typing import Unpack, cast
 
+from louver.choose.reasons import Why, reasons_for
+from louver.choose.tile_shapes import column_class
+from louver.choose.tuned import Terms
 from louver.compile.plan.register_tiles import AnySchedule
 from louver.formats.dtypes import check_switch, integer
 from louver.formats.gated import GatedTensor
@@ -19,7 +22,6 @@ from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
 from louver.isa.targets import target as target_named
 from louver.library.compiled import record_of
 from louver.library.execute import schedule_for
-from louver.library.reasons import Why, reasons_for
 from louver.library.request import (
     Accumulate,
     check_kernel,
@@ -32,8 +34,6 @@ from louver.library.request import (
     turned,
 )
 from louver.library.state import TensorState
-from louver.library.tile_shapes import column_class
-from louver.library.tuned import Terms
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
 from louver.runtime.device import device as device_of

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from louver.choose.times import row_clocks
 from louver.compile.signature import SIZES, STRIDES, BoxParameter, copied_box
 from louver.frontend.problem import BLayout
 from louver.ir.polynomial import Numbers
 from louver.isa.bulk import COPY_CHUNK, TensorMap
 from louver.library.dense import DenseMatrix, Stored
-from louver.library.times import row_clocks
 from louver.runtime.known_calls import keep_recent
 from louver.runtime.tensormap import encode
 

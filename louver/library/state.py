@@ -8,16 +8,16 @@ import threading
 from collections.abc import Iterable
 from math import prod
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
+from louver.choose.reasons import Why
 from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
 from louver.library.compiled import BuiltKernel, find, loaded
-from louver.library.demand import Demand
 from louver.library.forms import DeviceForm, Form, Operand, ProductForms, Values, forms_of, on_device, operand_of
 from louver.library.launch import Launcher
-from louver.library.ranges import Cutting
-from louver.library.reasons import Why
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView
 from louver.runtime.driver import is_capturing

@@ -20,6 +20,7 @@ from itertools import compress
 from math import gcd
 from typing import Any
 
+from louver.choose.times import LINE_BYTES
 from louver.formats.torch_tensors import check_memory
 from louver.library.copied import CopiedFirst, RowCopy
 from louver.library.dense import same_place
@@ -27,7 +28,6 @@ from louver.library.fused import NOTHING, Fused, Given, Place
 from louver.library.launch import Launcher, Sendable, Sized
 from louver.library.request import Request
 from louver.library.rows import PITCH, Rows
-from louver.library.times import LINE_BYTES
 from louver.runtime.arrays import ArrayView, Kind
 from louver.runtime.dlpack import row_major
 from louver.runtime.known_calls import KnownCalls, Same, keep_recent, never

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import louver
+from louver.choose.configure import deepest
 from louver.compile.plan.schedule import Schedule, list_rows, lists_of
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Kind, Problem
 from louver.isa.targets import Target, target
 from louver.library.blocking import intensity
-from louver.library.configure import deepest
 from louver.library.execute import schedule_for
 from louver.measure.contenders import copies_of
 from louver.measure.launches import compile_all

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from louver.choose.configure import TYPICAL_K, choose, deepest
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
-from louver.library.configure import TYPICAL_K, choose, deepest
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
 from louver.measure.tune_run import Task, set_up

@@ -14,10 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from louver.choose.configure import choose
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.compiled import record_of
-from louver.library.configure import choose
 
 FIRST, NEXT = Problem("linear"), Problem("linear", a="e4m3", b="e4m3", out="f16")
 """Two kernels of the widest tile. The first kernel of a process also loads modules."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from louver.choose import tile_shapes
+from louver.choose.choose_tiles import choose_tiles, costs
+from louver.choose.configure import MAX_STAGES, choose, deepest
+from louver.choose.tuned import Entry, keep, place_of, size_class
 from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
-from louver.library import tile_shapes
-from louver.library.choose_tiles import choose_tiles, costs
-from louver.library.configure import MAX_STAGES, choose, deepest
 from louver.library.execute import schedule_for
-from louver.library.tuned import Entry, keep, place_of, size_class
 from louver.measure.protocol import Protocol
 from louver.measure.tune_run import Task, set_up, whole_k
 from louver.ptx.assembler import ptxas_version

@@ -8,6 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
 from louver.compile.plan.schedule import Schedule
 from louver.formats.compress import from_indices
 from louver.formats.dtypes import element_type
@@ -16,11 +18,9 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.library.compiled import loaded
-from louver.library.demand import Demand
 from louver.library.forms import Operand, forms_of
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation
-from louver.library.ranges import Cutting
 from louver.library.state import TensorState
 from louver.measure.contenders import Copies
 from louver.measure.launches import launches, rows_of

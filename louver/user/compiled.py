@@ -30,8 +30,8 @@ from louver.user.source import TileSource
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from louver.choose.occupancy import Assembled
     from louver.compile.compiled import CompiledKernel
-    from louver.library.occupancy import Assembled
 
 
 class UncleanKernelError(RuntimeError):
@@ -139,11 +139,11 @@ def _compiled(wanted: Wanted) -> CompiledKernel:
     of `wanted.fits`.
     """
     # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
+    from louver.choose.configure import choose_for_nest
     from louver.compile.compiled import TileOptions
     from louver.compile.pipeline import Choice, Readings, compile_kernel
     from louver.compile.rewrite.compile_in import compile_in
     from louver.ir.tile.multiples import MULTIPLE
-    from louver.library.configure import choose_for_nest
 
     fixed = dict(wanted.hints.schedule)
 
@@ -209,8 +209,8 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available, without a flag. Raises as `compile_wanted`,
     and UncleanKernelError if a product spills or the assembler warns of lost performance.
     """
+    from louver.choose.occupancy import Assembled, with_room
     from louver.compile.compiled import CompiledProduct
-    from louver.library.occupancy import Assembled, with_room
 
     found = with_room(_compiled(wanted) if kernel is None else kernel, wanted.hints.warps)
     if wanted.kind.runs_if is not None:

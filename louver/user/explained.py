@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from louver.choose.demand import Demand
+from louver.choose.occupancy import Assembled
+from louver.choose.reasons import Reasons, predicted, promised, selected
 from louver.compile.canonical.propagate_sparsity import marked_sparse
 from louver.compile.compiled import CompiledProduct, CompiledTiles
 from louver.compile.needs import Fits
@@ -13,9 +16,6 @@ from louver.compile.plan.schedule import Schedule
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.isa.targets import Target
 from louver.library.compiled import BuiltKernel
-from louver.library.demand import Demand
-from louver.library.occupancy import Assembled
-from louver.library.reasons import Reasons, predicted, promised, selected
 from louver.library.rows import Held
 from louver.user.arguments import Call, Kind
 from louver.user.binding import choose

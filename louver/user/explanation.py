@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from louver.choose.reasons import Reasons
     from louver.compile.plan.schedule import Schedule
-    from louver.library.reasons import Reasons
 
 
 ADVICE = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from louver.choose.configure import choose_for
+from louver.choose.demand import Demand
 from louver.compile.plan.schedule import Schedule
 from louver.ir.polynomial import Numbers, with_grid
 from louver.ir.product import ProductNest
 from louver.isa.targets import Target
-from louver.library.configure import choose_for
-from louver.library.demand import Demand
 from louver.user.arguments import Call
 
 SM_COUNT = 132

@@ -10,6 +10,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Operation
 
+from louver.choose.times import H200
 from louver.compile.compiled import CompiledTiles
 from louver.compile.decompose.multiply_kept import sparse_origins
 from louver.compile.plan.encode.shared_access import SCHEDULERS
@@ -23,11 +24,10 @@ from louver.isa.mma import Mma
 from louver.isa.move import Move
 from louver.isa.targets import MmaFamily
 from louver.isa.wgmma import Wgmma
-from louver.library.times import H200
 from louver.ptx.module import Block, If, Inst, While
 
 if TYPE_CHECKING:
-    from louver.library.occupancy import Assembled
+    from louver.choose.occupancy import Assembled
 
 INSTRUCTION_BITS = 256
 """Bits of K that a dense `wgmma` multiplies."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from louver.choose.ranges import Ranges
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
-from louver.library.ranges import Ranges
 from support.products import assert_exact, operands
 
 NARROW = Schedule.of(tile_n=32, stages=3)

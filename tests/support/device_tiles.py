@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from louver.choose.occupancy import with_room
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.signature import ARRAYS, ArgumentParameter
 from louver.formats.tensor import SparseTensor
 from louver.isa.instruction import LANES
 from louver.library.forms import tile_form
 from louver.library.launch import bind_arguments, packed
-from louver.library.occupancy import with_room
 from louver.library.rows import Held, encoded_map
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import load

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
+from louver.choose.ranges import Ranges
 from louver.formats.dtypes import NARROW_FLOATS, PAIR_TYPES, element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import PRODUCTS
 from louver.library.numerics import accumulation, compare
-from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 
 Array = NDArray[Any]

@@ -249,7 +249,7 @@ CLAIMS = (
     Claim(104, "L2669-2691", "`encode_nonzero_mask`", "contradicts itself", mask_encoder),
     Claim(105, "L2697-2701", "Metadata takes n / 16 bytes", "contradicts the PTX ISA", metadata_space),
     Claim(106, "–", "What the hardware reads", "in the project", true_codec),
-    Claim(107, "L2725-2815", "A tree of four decisions", "in the project", "`louver/compile/pipeline.py` gives the family with its reasons, `louver/library/configure.py` the schedule, `louver/advice/product.py` the format."),
+    Claim(107, "L2725-2815", "A tree of four decisions", "in the project", "`louver/compile/pipeline.py` gives the family with its reasons, `louver/choose/configure.py` the schedule, `louver/advice/product.py` the format."),
     Claim(108, "L2791-2795", "FP32 to INT4 are its precisions", "contradicts the PTX ISA", f32_is_tf32),
     Claim(109, "L2833-2905", "`should_use_sparse_variant` with five criteria", "reproduced", criteria),
     Claim(110, "L2845", "Criterion 1: the pattern holds", "reproduced", pattern_criterion),

@@ -279,7 +279,7 @@ CLAIMS = (
     Claim(79, "L1701-1715", "Its formulas", "reproduced", formulas),
     Claim(80, "L1731-1745", "Phase 1 builds IR with hints", "in the project", "`louver/frontend/ttir/read.py`, `louver/compile/canonical/propagate_sparsity.py`."),
     Claim(81, "L1753-1767", "A pass finds patterns in constant matrices", "cannot be checked here", NO_CONSTANTS),
-    Claim(82, "L1773-1783", "A pass compares costs", "in the project", "Of formats, dense and sparse: `louver/advice/product.py`, `docs/advise.md`. Of schedules: `louver/library/configure.py`."),
+    Claim(82, "L1773-1783", "A pass compares costs", "in the project", "Of formats, dense and sparse: `louver/advice/product.py`, `docs/advise.md`. Of schedules: `louver/choose/configure.py`."),
     Claim(83, "L1787-1799", "700+ patterns, 50+ of tcgen05, 12 sparse, by hash", "cannot be checked here", "Of a compiler that is not here. Louver's forms are objects: `louver/isa/catalogue.py`, `louver isa`."),
     Claim(84, "L1803-1821", "Phase 4 emits instruction and metadata", "in the project", "`louver/compile/lower/products/multiply.py`, `louver/isa/metadata.py`."),
     Claim(85, "L1835-1863", "Ten steps in order", "in the project", "Louver's own order: `docs/passes.md`, `docs/architecture.md`."),

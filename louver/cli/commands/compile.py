@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 from typing import cast
 
+from louver.choose.choose_tiles import broken_rule, choose_tiles
+from louver.choose.configure import choose
+from louver.choose.reasons import Reasons, weighed
 from louver.cli.commands.kernel_levels import Source
 from louver.compile.compiled import CompiledKernel, CompiledProduct
 from louver.compile.pipeline import compile_product
@@ -13,10 +16,7 @@ from louver.formats.dtypes import element_type
 from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.bulk import COPY_CHUNK
 from louver.isa.targets import target as machine
-from louver.library.choose_tiles import broken_rule, choose_tiles
 from louver.library.compiled import assemble_tiles
-from louver.library.configure import choose
-from louver.library.reasons import Reasons, weighed
 from louver.user.retile import SM_COUNT
 
 

@@ -139,7 +139,7 @@ def _cache() -> str:
 
 def _tuned() -> str:
     """Number of measured schedules, and of those that are not used."""
-    from louver.library.tuned import Entry, kept, status, tables
+    from louver.choose.tuned import Entry, kept, status, tables
 
     own = [
         status(found, TARGETS.get(str(found.schedule.get("target")), SM_90A))

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.choose.reasons import Reasons
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.compiled import CompiledKernel, CompiledProduct, ProductLevel, TileLevel
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
-from louver.library.reasons import Reasons
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble
 from louver.user.arguments import Kind

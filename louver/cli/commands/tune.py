@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from louver.choose.tuned import Entry, UnusableEntryError, kept, status, tables
 from louver.cli.commands.notes import note
 from louver.compile.plan.schedule import FIELDS
 from louver.formats.dtypes import element_type
 from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
 from louver.isa.targets import SM_90A, TARGETS
-from louver.library.tuned import Entry, UnusableEntryError, kept, status, tables
 from louver.measure.machine import require_torch
 from louver.measure.problems import OTHER_NAMES, parse_shapes
 from louver.measure.report.table import Result, Table, folded, right

@@ -147,7 +147,7 @@ class Order:
     """The order of tiles.
 
     raster: rows of tiles that are processed before the next column; None lets each launch choose
-    (`louver.library.ranges`).
+    (`louver.choose.ranges`).
     cluster: CTAs along M that share each tile of the dense operand by multicast.
     l2: the eviction priority in the L2 cache. "even" has no preference. "values" prefers the sparse operand, which
     every column of tiles reads again, to the dense operand and to an output of bulk stores.

@@ -11,9 +11,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from louver.choose.tile_shapes import column_class
 from louver.library.execute import schedule_for
 from louver.library.prepare import Preparation
-from louver.library.tile_shapes import column_class
 from louver.measure.launches import compile_all
 from louver.measure.model.run import pruned_stack
 from louver.measure.model.sides import PROTOCOL as TIMES

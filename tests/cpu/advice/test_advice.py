@@ -13,7 +13,7 @@ import louver
 from louver.advice.formats import DEFAULT, Format, Losses, losses
 from louver.advice.product import compare, device_named
 from louver.advice.rates import LIMITS, Fitted, Known, Recorded, Residuals, Time, kernel_of, known, predicted
-from louver.library.times import H200
+from louver.choose.times import H200
 
 NAME = "NVIDIA H200"
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from louver.choose.tuned import Entry, keep, place_of, read_table, tables
 from louver.cli.commands import tune as command
 from louver.cli.commands.tune import parse_range, tasks
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
-from louver.library.tuned import Entry, keep, place_of, read_table, tables
 from louver.measure import machine
 from louver.measure.tune import Found, Tuned
 from louver.measure.tune_run import Task

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from xdsl.utils.exceptions import VerifyException
 
+from louver.choose.configure import choose_for_nest
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.check.check import check_protocol
 from louver.compile.check.events import ProtocolError
@@ -20,7 +21,6 @@ from louver.ir.product import Batch, EntryIndex, LoadVector, ProductNest, walk
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose_for_nest
 from support.compiled import read_copy
 from support.golden import Golden
 from support.sizes import size, sizes

@@ -10,6 +10,9 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from louver.choose.configure import choose
+from louver.choose.tile_shapes import TILE_N
+from louver.choose.tuned import problem_of, tables
 from louver.compile.check.check import check_protocol
 from louver.compile.check.events import ProtocolError
 from louver.compile.generate.assign import assign_shared_memory
@@ -21,9 +24,6 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.sched import ops, staged
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
-from louver.library.tile_shapes import TILE_N
-from louver.library.tuned import problem_of, tables
 from louver.measure.tune import neighbours
 from louver.ptx.printer import print_module
 from support.protocol import add, assigned, drop, found, refuses, set_number

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, i32, i64
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.residues import ResidueReader, Residues
+from louver.choose.configure import choose_for_nest
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.canonical.fold_sums import add_in_place
 from louver.compile.canonical.join_tails import join_tails
@@ -27,7 +28,6 @@ from louver.ir.comparisons import INTEGER_PREDICATES, CmpiOp
 from louver.ir.product import ProductNest
 from louver.ir.refusal import UnsupportedKernelError
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose_for_nest
 from support.compiled import read_copy
 from support.interpreted import run_triton, triton_given
 from support.sizes import size, sizes

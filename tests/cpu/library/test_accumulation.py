@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.choose.configure import choose, deepest
 from louver.compile.generate.generate import generate
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.nest import read_nest
@@ -17,7 +18,6 @@ from louver.frontend.problem import Problem, Tile
 from louver.ir.context import parse_ir
 from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose, deepest
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 

@@ -9,15 +9,15 @@ from typing import Any, get_args
 
 import pytest
 
+from louver.choose.configure import MIN_N_MAJOR, candidates_for, choose, deepest
+from louver.choose.demand import Demand
+from louver.choose.tile_shapes import TILE_N, TileShape
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import FP8, INTEGER
-from louver.library.configure import MIN_N_MAJOR, candidates_for, choose, deepest
-from louver.library.demand import Demand
-from louver.library.tile_shapes import TILE_N, TileShape
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 from support.fused import EPILOGUES, FULL

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import candidates_for, choose
+from louver.choose.demand import Demand
+from louver.choose.tile_shapes import column_class
+from louver.choose.tuned import Decision, decide
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library import execute
-from louver.library.configure import candidates_for, choose
-from louver.library.demand import Demand
 from louver.library.prepare import _classes
-from louver.library.tile_shapes import column_class
-from louver.library.tuned import Decision, decide
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 
 PROBLEMS = pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 import louver.ptx.assembler as assembler
+from louver.choose.reasons import given
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
 from louver.library.compiled import Launch, build_record, from_json, to_json
-from louver.library.reasons import given
 from support.signatures import grid
 
 PROBLEM = Problem("linear", out="bf16", bias="row")

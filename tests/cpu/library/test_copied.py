@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.times import NARROW_ROW_CLOCKS, NARROWEST_ROW_CLOCKS, ROW_CLOCKS
 from louver.formats.tensor import SparseTensor
 from louver.library.rows import Rows
-from louver.library.times import NARROW_ROW_CLOCKS, NARROWEST_ROW_CLOCKS, ROW_CLOCKS
 from louver.runtime.driver import DriverError
 from louver.runtime.workspace import PER_THREAD_STREAM
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose
 from louver.compile.pipeline import compile_product
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import KERNELS, Operation, Pattern, has_kernels, kind_of, table, without_kernels
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
 
 PATTERNS = {"2:4": "2:4", "1:2": "1:2", "N:M": "3:8", "N:M@L": "2:4@64", "V:N:M": "2:8@V64"}
 """A pattern of each kind."""

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import candidates_for, choose, deepest
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
+from louver.choose.tuned import Entry, decide, keep, place_of
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule, register_split
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import candidates_for, choose, deepest
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting
-from louver.library.tuned import Entry, decide, keep, place_of
 from louver.ptx.assembler import assemble
 from louver.runtime.device import device
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose import ranges
+from louver.choose.configure import choose
+from louver.choose.ranges import beside, walked_rows
 from louver.compile.pipeline import compile_product
 from louver.compile.signature import parameter_name
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library import ranges
-from louver.library.configure import choose
-from louver.library.ranges import beside, walked_rows
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 
 Place = tuple[int, int]

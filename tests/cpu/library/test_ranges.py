@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose
+from louver.choose.demand import Demand
+from louver.choose.ranges import MOST_PARTS, Cutting, Ranges
+from louver.choose.tuned import Entry, decide, place_of
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
-from louver.library.demand import Demand
-from louver.library.ranges import MOST_PARTS, Cutting, Ranges
-from louver.library.tuned import Entry, decide, place_of
 from louver.runtime.device import device
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Tensor
 
@@ -163,7 +163,7 @@ def test_batch_invariant_products_take_kernels_of_whole_tiles(gpu: FakeGpu) -> N
 def test_entries_that_sum_in_another_order_are_passed_over(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, problem: Problem, change: dict[str, Any]
 ) -> None:
-    from louver.library import tuned
+    from louver.choose import tuned
 
     place = device(0)
     wanted = place_of(problem, 512, 16, 4096, place.name, aligned_output=True)
@@ -182,7 +182,7 @@ M, K = 512, 4096
 @pytest.fixture
 def in_ranges(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Cutting:
     """Products of few tokens take a kernel that cuts K by way of global memory."""
-    from louver.library import tuned
+    from louver.choose import tuned
 
     wanted = place_of(LINEAR, M, 16, K, device(0).name, aligned_output=True)
     schedule = choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True).changed(work="ranges")
@@ -227,7 +227,7 @@ def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(
 def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
     gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from louver.library import tuned
+    from louver.choose import tuned
 
     place = device(0)
     wanted = place_of(LINEAR, M, 16, 256, place.name, aligned_output=True)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.reasons import Reasons
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.library import compiled
 from louver.library.compiled import Launch, _loaded, build_record, from_json
-from louver.library.reasons import Reasons
 from louver.runtime.cache import KernelCache, KernelRecord
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.jit import kept_kernel

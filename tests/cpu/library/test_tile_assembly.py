@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
+from louver.choose.choose_tiles import check_tiles, choose_tiles, costs, multiplies
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.isa.targets import TARGETS
-from louver.library.choose_tiles import check_tiles, choose_tiles, costs, multiplies
 from louver.library.compiled import assemble_tiles
 from support.fused import FULL
 

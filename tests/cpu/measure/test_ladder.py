@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from louver.choose.configure import choose, deepest
 from louver.cli.commands import bench as command
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose, deepest
 from louver.measure import ladder as bench
 from louver.measure.ladder import BASELINE, LADDERS, SHAPE, TILE, change_between, climb, ladder
 from louver.measure.problems import GemmProblem

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.choose_tiles import costs
+from louver.choose.configure import choose, deepest
+from louver.choose.reasons import Why
+from louver.choose.tuned import decide, size_class
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A, TARGETS
 from louver.library import compiled
-from louver.library.choose_tiles import costs
-from louver.library.configure import choose, deepest
 from louver.library.execute import schedule_for
-from louver.library.reasons import Why
-from louver.library.tuned import decide, size_class
 from louver.measure import machine, tune, tune_run
 from louver.measure.machine import CannotMeasureError
 from louver.measure.tune import (

@@ -13,7 +13,7 @@ from fit_advice import DATA, RECORDS, Row, conversion, fit, interval, losses, re
 
 from louver.advice.formats import Format
 from louver.advice.rates import kernel_of
-from louver.library.times import H200
+from louver.choose.times import H200
 
 STALE = "run python benchmarks/fit_advice.py"
 

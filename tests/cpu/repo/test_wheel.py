@@ -76,7 +76,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         text = archive.read(metadata).decode()
     assert inside == {str(path.relative_to(ROOT)) for path in files}
-    assert {"louver/py.typed", "louver/library/tables/h200.json", "louver/cli/page/page.html"} <= inside
+    assert {"louver/py.typed", "louver/choose/tables/h200.json", "louver/cli/page/page.html"} <= inside
     assert f"\nVersion: {louver.__version__}\n" in text and "\nDescription-Content-Type: text/markdown\n" in text
 
 

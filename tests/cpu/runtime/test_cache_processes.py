@@ -57,7 +57,7 @@ PRODUCT = (
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.compiled import record_of
-from louver.library.configure import choose
+from louver.choose.configure import choose
 print""",
     )
     + """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.choose.configure import deepest
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
@@ -12,7 +13,6 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem
 from louver.isa.targets import SM_90A
 from louver.library import reference
-from louver.library.configure import deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import accumulation, compare
 from support.compiled import compiled_product

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import deepest
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Batch, Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import deepest
 from louver.library.emulate import emulate
 from support.compiled import compiled_product
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.choose_tiles import choose_tiles, multiplies
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem, Tile
 from louver.ir.interpret import run_kernel
 from louver.isa.targets import FP8_FP6_FP4, TARGETS
-from louver.library.choose_tiles import choose_tiles, multiplies
 from louver.library.compiled import assemble_tiles
 from louver.library.emulate import emulate
 from louver.library.numerics import compare

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.configure import deepest
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded
 from louver.formats.dtypes import element_type, raw_bits
@@ -17,7 +18,6 @@ from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Store
 from louver.isa.targets import SM_90A
 from louver.library import reference
-from louver.library.configure import deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from support.compiled import compiled_product

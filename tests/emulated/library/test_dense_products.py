@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.choose.configure import choose
+from louver.choose.ranges import Ranges
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
 from louver.library.emulate import emulate
-from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.products import LARGEST, paired

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.choose.configure import choose
 from louver.formats.pattern import Pattern
 from louver.ir.product import selection_of, unit_of
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
 from louver.library.emulate import emulate
 from louver.library.fused import Given
 from louver.library.request import broken_rule, request

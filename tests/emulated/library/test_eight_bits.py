@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from louver.choose.configure import choose, deepest
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library import reference
-from louver.library.configure import choose, deepest
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from support.compiled import compiled_product

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose
 from louver.emulator import Earliest, GlobalMemory, Latest, Order, Seeded
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import row_pitch
 from louver.frontend.problem import BLayout, Kind, Problem
 from louver.isa.targets import target
 from louver.library import emulate as emulation
-from louver.library.configure import choose
 from louver.library.emulate import emulate
 from louver.library.forms import Operand, ProductForms
 from louver.library.numerics import compare

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.choose_tiles import choose_tiles, multiplies
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import TARGETS
-from louver.library.choose_tiles import choose_tiles, multiplies
 from louver.library.compiled import assemble_tiles
 from louver.library.emulate import emulate
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.configure import choose
+from louver.choose.ranges import Ranges
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
@@ -18,10 +20,8 @@ from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.isa.memory import Store
 from louver.isa.targets import SM_90A, WARPS_PER_WARPGROUP
-from louver.library.configure import choose
 from louver.library.emulate import emulate
 from louver.library.numerics import accumulation, compare
-from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.gathered import Vectors, vectors

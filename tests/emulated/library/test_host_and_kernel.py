@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import KERNELS
 from louver.frontend.epilogue import NO_EPILOGUE
@@ -17,7 +18,6 @@ from louver.frontend.problem import Problem
 from louver.ir.product import selection_of
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import TRANSPOSABLE
-from louver.library.configure import choose
 from louver.library.emulate import emulate
 from louver.library.forms import forms_of
 from louver.library.numerics import accumulation, bound

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.choose_tiles import choose_tiles, multiplies
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.formats.dtypes import NARROW_FLOATS, element_type
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.bulk import COPY_CHUNK
 from louver.isa.targets import FP8_FP6_FP4, TARGETS
-from louver.library.choose_tiles import choose_tiles, multiplies
 from louver.library.compiled import assemble_tiles
 from louver.library.emulate import emulate
 from louver.library.numerics import compare

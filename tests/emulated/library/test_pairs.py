@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from louver import compress, prune
+from louver.choose.ranges import Ranges
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
-from louver.library.ranges import Ranges
 from support import cut_products
 from support.cut_products import ORDERS, STRUCTURES, TYPES, check_exact
 from support.products import assert_close, operands

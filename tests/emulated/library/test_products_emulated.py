@@ -7,6 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from louver.choose.configure import choose, deepest
+from louver.choose.tile_shapes import TILE_N, TILES
 from louver.compile.lower.products.lower_product import _RULES
 from louver.compile.lower.products.state import Lowering
 from louver.compile.pipeline import compile_product
@@ -15,9 +17,7 @@ from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded, U
 from louver.frontend.problem import Problem
 from louver.ir.sched.staged import RowsLeftOp
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose, deepest
 from louver.library.emulate import emulate
-from louver.library.tile_shapes import TILE_N, TILES
 from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 

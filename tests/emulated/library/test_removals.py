@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.ranges import Ranges
 from louver.compile.compiled import CompiledProduct
 from louver.compile.plan.schedule import Schedule, gathers
 from louver.emulator import Order
@@ -17,7 +18,6 @@ from louver.isa.targets import SM_90A
 from louver.isa.wgmma import Wgmma
 from louver.library import reference
 from louver.library.emulate import emulate
-from louver.library.ranges import Ranges
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.configure import choose
+from louver.choose.ranges import Ranges
 from louver.compile.pipeline import compile_product
 from louver.compile.plan.schedule import Schedule, list_rows
 from louver.emulator import Earliest, Latest, Order, Seeded
@@ -16,9 +18,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import gathered
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
 from louver.library.emulate import emulate
-from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.gathered import shared

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import candidates_for
+from louver.choose.demand import Demand
 from louver.compile.plan.schedule import Schedule
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import candidates_for
-from louver.library.demand import Demand
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from louver.library.reference import exact_product

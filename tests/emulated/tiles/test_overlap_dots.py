@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.occupancy import with_room
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.feeds import overlap_dots
@@ -17,7 +18,6 @@ from louver.emulator import Latest, Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
 from louver.ir.tile import DotWaitOp, LocalAllocOp
-from louver.library.occupancy import with_room
 from louver.ptx.assembler import Assembling, Assembly, assemble
 from louver.ptx.module import Kernel, Module
 from support.emulate_tiles import emulate_tiles

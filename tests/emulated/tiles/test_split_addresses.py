@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.choose.occupancy import with_room
 from louver.compile.compiled import CompiledKernel
 from louver.compile.pipeline import compile_tiles
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.ir.context import parse_ir
-from louver.library.occupancy import with_room
 from support.compiled import compiled_ttir
 from support.emulate_tiles import emulate_tiles
 from support.triton.cases import CASES, kept

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from louver.choose.occupancy import with_room
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.emulator import Seeded
 from louver.ir.interpret import run_kernel
-from louver.library.occupancy import with_room
 from support.compiled import compiled_ttir, read_copy
 from support.emulate_tiles import emulate_tiles
 from support.triton.tile_cases import TILE_CASES, kept_tiles

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose import occupancy
+from louver.choose.occupancy import with_room
 from louver.compile.compiled import CompiledKernel, CompiledTiles
 from louver.compile.pipeline import compile_tiles
 from louver.emulator import Seeded
@@ -14,8 +16,6 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
-from louver.library import occupancy
-from louver.library.occupancy import with_room
 from louver.ptx.assembler import Assembling
 from louver.runtime.arrays import view
 from louver.user.arguments import Call, Kind

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import louver
-from louver.library.occupancy import TINY
+from louver.choose.occupancy import TINY
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.reasons import Reasons
 from louver.compile.compiled import CompiledProduct
 from louver.formats.dtypes import element_type
 from louver.library.compiled import BuiltKernel, load_record, record_made
 from louver.library.fused import Bound
 from louver.library.launch import Launcher
-from louver.library.reasons import Reasons
 from louver.library.state import TensorState
 from louver.measure.launches import rows_of
 from louver.ptx.assembler import assemble

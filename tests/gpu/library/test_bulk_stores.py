@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose, deepest
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library import reference
-from louver.library.configure import choose, deepest
 from louver.library.numerics import accumulation, compare
 from louver.library.state import TensorState
 from louver.measure.launches import rows_of

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import ACTIVATIONS, Epilogue
 from louver.frontend.problem import PRODUCTS, Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import choose
 from support.device_products import Guarded, filled, guarded, to_numpy, to_torch
 from support.fused import EPILOGUES, FULL, FusedOperands, fused_operands
 

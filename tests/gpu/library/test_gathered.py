@@ -9,6 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 import louver
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.formats.lists import PICKERS
@@ -17,10 +19,8 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.library.compiled import loaded
-from louver.library.demand import Demand
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation, compare
-from louver.library.ranges import Cutting
 from louver.library.reference import exact_product
 from louver.measure.launches import rows_of
 from louver.measure.operands import NEVER, placed, torch_dtype

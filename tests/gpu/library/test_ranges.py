@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose import tuned
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
+from louver.choose.tuned import Entry, Place, size_class
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
-from louver.library import tuned
 from louver.library.compiled import loaded
-from louver.library.demand import Demand
 from louver.library.execute import schedule_for
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
-from louver.library.ranges import Cutting
 from louver.library.state import TensorState
-from louver.library.tuned import Entry, Place, size_class
 from louver.measure.launches import rows_of
 from louver.measure.operands import NEVER
 from louver.runtime.device import Device, require_device

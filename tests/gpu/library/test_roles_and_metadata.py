@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.choose.configure import deepest
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import deepest
 from louver.library.state import TensorState
 from louver.measure.launches import rows_of
 from support.device_products import guarded, to_numpy, to_torch

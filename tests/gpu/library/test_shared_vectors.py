@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.library.compiled import loaded
-from louver.library.demand import Demand
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation, compare
-from louver.library.ranges import Cutting
 from louver.library.reference import exact_product
 from louver.library.state import TensorState
 from louver.measure.launches import rows_of

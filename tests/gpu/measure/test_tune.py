@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.choose.configure import choose
+from louver.choose.tuned import decide, kept
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
-from louver.library.configure import choose
 from louver.library.execute import schedule_for
 from louver.library.numerics import compare
-from louver.library.tuned import decide, kept
 from louver.measure import tune as tuning
 from louver.measure.protocol import Protocol
 from louver.measure.tune import tune
@@ -32,7 +32,7 @@ def torch() -> Any:
 @pytest.fixture(autouse=True)
 def own_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Entries of this test alone; kernels stay where they are, so that they are compiled once."""
-    monkeypatch.setattr("louver.library.tuned.cache_directory", lambda: tmp_path)
+    monkeypatch.setattr("louver.choose.tuned.cache_directory", lambda: tmp_path)
     schedule_for.cache_clear()
     yield
     schedule_for.cache_clear()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting, Ranges
+from louver.choose.tile_shapes import TileShape
+from louver.choose.times import CLOCK, H200, step_clocks
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting, Ranges
-from louver.library.tile_shapes import TileShape
-from louver.library.times import CLOCK, H200, step_clocks
 
 RECORDS = Path(__file__).parents[3] / "benchmarks" / "results" / "h200"
 LINEAR = Demand.of_problem(Problem("linear"))

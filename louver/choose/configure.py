@@ -6,6 +6,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from louver.choose.demand import Demand
+from louver.choose.ranges import Cutting, Ranges
+from louver.choose.tile_shapes import LEAST_DIVIDED, LEAST_PAIRED, METADATA, TILE_N, TILES, WIDEST, TileShape
+from louver.choose.times import step_clocks
 from louver.compile.plan.layout import (
     blocks_bytes,
     dense_layout,
@@ -20,10 +24,6 @@ from louver.ir.product import ProductNest, Unit, require_rows
 from louver.isa import fma_block
 from louver.isa.rule import RuleError
 from louver.isa.targets import Target
-from louver.library.demand import Demand
-from louver.library.ranges import Cutting, Ranges
-from louver.library.tile_shapes import LEAST_DIVIDED, LEAST_PAIRED, METADATA, TILE_N, TILES, WIDEST, TileShape
-from louver.library.times import step_clocks
 
 MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
 """Least tile width with an N-major dense operand, by multiplier.

@@ -5,15 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from louver.compile.pipeline import compile_product
-from louver.compile.plan.nest import read_nest
-from louver.compile.plan.schedule import Schedule
-from louver.frontend.builder import build_tile_ir
-from louver.frontend.epilogue import Epilogue
-from louver.frontend.problem import Problem, Tile
-from louver.ir.product import ProductNest
-from louver.isa.targets import SM_90A
-from louver.library.configure import (
+from louver.choose.configure import (
     DEEP_RING,
     MAX_STAGES,
     MIN_N_MAJOR,
@@ -23,9 +15,17 @@ from louver.library.configure import (
     deepest,
     settled,
 )
-from louver.library.demand import Demand
-from louver.library.ranges import Ranges
-from louver.library.tile_shapes import TILE_N, TILES
+from louver.choose.demand import Demand
+from louver.choose.ranges import Ranges
+from louver.choose.tile_shapes import TILE_N, TILES
+from louver.compile.pipeline import compile_product
+from louver.compile.plan.nest import read_nest
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.builder import build_tile_ir
+from louver.frontend.epilogue import Epilogue
+from louver.frontend.problem import Problem, Tile
+from louver.ir.product import ProductNest
+from louver.isa.targets import SM_90A
 
 
 def nest_of(problem: Problem, *tile: int) -> ProductNest:

@@ -19,12 +19,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
+from louver.choose.choose_tiles import broken_rule, choose_tiles
+from louver.choose.configure import choose, deepest
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
-from louver.library.choose_tiles import broken_rule, choose_tiles
-from louver.library.configure import choose, deepest
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import by_fields, cache_directory, source_hash
 from louver.runtime.device import Device
@@ -315,7 +315,7 @@ def kept() -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
 @functools.cache
 def tables() -> tuple[Entry, ...]:
     """The entries of the package's tables."""
-    folder = files("louver.library").joinpath("tables")
+    folder = files("louver.choose").joinpath("tables")
     found = sorted((each for each in folder.iterdir() if each.name.endswith(".json")), key=lambda each: each.name)
     return tuple(entry for each in found for entry in read_table(each.read_text(encoding="utf-8")))
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from louver.choose.demand import MOST_READS, Demand
 from louver.compile.plan.layout import BLOCK_ROWS, stageable
 from louver.compile.plan.schedule import Schedule, gathers
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit
-from louver.library.demand import MOST_READS, Demand
 
 TILE_N = (8, 16, 32, 64, 128, 256)
 """The tile widths that bound a product's tiles by its columns. `TILES` has more."""

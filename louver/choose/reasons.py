@@ -8,6 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, Unpack
 
+from louver.choose.choose_tiles import costs
+from louver.choose.configure import costs_for
+from louver.choose.demand import Demand
+from louver.choose.times import CLOCK
+from louver.choose.tuned import Origin, Terms, decide
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type, multiplied_as
@@ -15,11 +20,6 @@ from louver.frontend.problem import Problem
 from louver.ir.product import selection_of, unit_of
 from louver.isa.targets import Target
 from louver.isa.targets import target as target_named
-from louver.library.choose_tiles import costs
-from louver.library.configure import costs_for
-from louver.library.demand import Demand
-from louver.library.times import CLOCK
-from louver.library.tuned import Origin, Terms, decide
 from louver.runtime.device import Device
 
 SHOWN = 4

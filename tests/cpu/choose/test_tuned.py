@@ -11,14 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.compile.plan.register_tiles import RegisterTiles
-from louver.compile.plan.schedule import Schedule
-from louver.frontend.problem import Problem
-from louver.isa.targets import SM_90A
-from louver.library import tuned
-from louver.library.configure import choose
-from louver.library.prepare import _classes
-from louver.library.tuned import (
+from louver.choose import tuned
+from louver.choose.configure import choose
+from louver.choose.tuned import (
     Entry,
     UnusableEntryError,
     decide,
@@ -30,6 +25,11 @@ from louver.library.tuned import (
     status,
     tables,
 )
+from louver.compile.plan.register_tiles import RegisterTiles
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
+from louver.library.prepare import _classes
 from louver.ptx.assembler import ptxas_version
 from louver.runtime import folder
 from louver.runtime.cache import source_hash
@@ -244,7 +244,7 @@ def test_the_package_s_tables_are_legal_and_name_existing_fields() -> None:
 
 def test_the_package_s_tables_say_only_what_the_model_does_not() -> None:
     """An entry holds for a whole class of sizes, of which the model counts each one's last wave: (3840, 6720) is none of 4096×8192."""
-    folder = files("louver.library").joinpath("tables")
+    folder = files("louver.choose").joinpath("tables")
     rows = [row for each in folder.iterdir() for row in json.loads(each.read_text(encoding="utf-8"))["entries"]]
     for row in rows:
         for m, n, _ in row["sizes"]:

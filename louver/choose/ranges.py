@@ -10,19 +10,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.choose.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks
 from louver.compile.plan.layout import parts_together
 from louver.compile.plan.schedule import Schedule, accumulator_registers
 from louver.formats.dtypes import element_type
 from louver.isa.metadata import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
-from louver.library.fused import Bound
-from louver.library.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks
 
 Numbers: TypeAlias = NDArray[np.intp]
 
@@ -373,8 +372,3 @@ def _best(cutting: Cutting, m: int, n: int, k: int, batch: int, sm_count: int) -
     whole = cutting.whole(m, n, k, batch)
     cuts = dict.fromkeys(cutting.cuts(whole, n, sm_count))
     return min(cuts, key=lambda cut: (cutting.cycles(cut, m, n, k, batch, sm_count), cut.parts), default=whole)
-
-
-def with_workspace(bound: Bound, workspace: int, counters: int) -> Bound:
-    """The bound arguments of a launch, with the addresses of its sums and counters, see `Cutting.workspace`."""
-    return replace(bound, pointers={**bound.pointers, "workspace": workspace, "counters": counters})
