@@ -24,7 +24,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of
-from louver.compile.plan.feeds.ring_copies import goes_to_ring
+from louver.compile.plan.feeds.ring_tiles import goes_to_ring
 from louver.compile.plan.feeds.steps_ahead import (
     computed,
     computed_again,

@@ -29,7 +29,7 @@ from louver.compile.plan.encode.unit import multiplies as of_warpgroups
 from louver.compile.plan.feeds.chunks import is_tested
 from louver.compile.plan.feeds.copied_loads import addresses, array_of, is_unchanged, known_ahead
 from louver.compile.plan.feeds.neighbours import tile_bytes
-from louver.compile.plan.feeds.ring_copies import goes_to_ring
+from louver.compile.plan.feeds.ring_tiles import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.compile.plan.feeds.steps_ahead import (
     Sources,

@@ -32,33 +32,26 @@ Input and output are valid tile IR with encodings (after assign-encodings).
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import ModuleOp, TensorType, UnitAttr
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of, is_before, outermost, runs_again
 from louver.compile.plan.feeds.behind_products import first_product, load_behind, take_behind
-from louver.compile.plan.feeds.chunks import chunk_of, sure_chunk
 from louver.compile.plan.feeds.copied_loads import (
     addresses,
-    array_of,
-    gives_zeros,
-    goes_into,
-    known_ahead,
-    may_be_copied,
-    only_user,
     unchanged,
 )
-from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
 from louver.compile.plan.feeds.products_in_flight import products_in_flight
+from louver.compile.plan.feeds.ring_shares import ENOUGH_SLOTS, Peak, Shares, Wish
+from louver.compile.plan.feeds.ring_tiles import RingTile, ring_tile
 from louver.compile.plan.feeds.steps_ahead import Sources, guarded_mask, made_again, move_up, next_step, only_loads
 from louver.compile.plan.feeds.taken_steps import TakenSteps
 from louver.compile.plan.register_tiles import MOST_SLOTS
@@ -68,69 +61,12 @@ from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
-from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
-from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
-from louver.isa.swizzle import BANK_LINE
-
-ENOUGH_SLOTS = 4
-"""Slots with which copies arrive in time.
-
-The first copies of a tile begin early only if the ring still gets this number.
-"""
-
-ENOUGH_CTAS = 2
-"""CTAs on an SM from which copies that arrive in time are worth more than another CTA.
-
-Three CTAs of four slots took 0.81 to 0.95 of the time of four CTAs of three, and 1.19 where few programs have work. Two of four
-took 0.80 to 0.96 of three of two (`docs/perf-log/69-launchers-of-other-packages.md`).
-"""
 
 LEAST_IN_FLIGHT = 4
 """Slots of a ring from which products run on into the next step.
 
 They keep a slot from the copies, which still begin two steps ahead.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """A tile that is copied to shared memory.
-
-    load: the load that the copy replaces.
-    turn: the transpose between load and conversion, if there is one.
-    put: the conversion to shared memory.
-    elsewhere: for metadata, an address of legal codes that is read in place of masked elements.
-    chunk: bytes that a thread copies at once; not for boxes. sure: those at any address; fewer if addresses are tested.
-    first: the load of the first tile, if the loop loads the tile of the next step.
-    """
-
-    load: tt.LoadOp
-    turn: tt.TransOp | None
-    put: tt.ConvertLayoutOp
-    elsewhere: SSAValue | None
-    chunk: int
-    sure: int
-    first: tt.LoadOp | None
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether the copy takes a branch."""
-        return self.load.box is None and self.sure < self.chunk
-
-    @property
-    def memory(self) -> AnyTensor:
-        """The type of the tile in shared memory, with the dimensions of the load.
-
-        A transpose after the load swaps them.
-        """
-        put = tensor_of(self.put.result)
-        encoding = register_encoding(put)
-        assert isinstance(encoding, tt.SharedAttr)
-        return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
-
-
-Peak = Callable[[Operation, Container[SSAValue | Operation]], int]
-"""The peak of shared memory in bytes within an operation, without the bytes of some tiles."""
 
 
 def ring_copies(
@@ -153,19 +89,19 @@ def ring_copies(
     """
     for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp) and op.is_public]:
         apart = apart_of(function)
-        shares = _Shares(rooms, most, peak_of(function), deep)
-        early, late = list[_Wish](), list[_Wish]()
+        shares = Shares(rooms, most, peak_of(function), deep)
+        early, late = list[Wish](), list[Wish]()
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
             loads = unchanged([op for op in loop.body.block.ops if isinstance(op, tt.LoadOp)], loop, apart)
-            tiles = [found for op in loads if (found := _tile(loop, op, apart))]
+            tiles = [found for op in loads if (found := ring_tile(loop, op, apart))]
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
             if tiles:
                 own = all(each.first is None for each in tiles)
                 taken = TakenSteps.of(loop, [each.put.result for each in tiles], apart) if own else None
                 around = None if taken else loop_around(loop, [each.load for each in tiles], apart)
-                late.append(_Wish(loop, tiles, taken, loop))
-                early.append(_Wish(loop, tiles, taken, around or loop))
+                late.append(Wish(loop, tiles, taken, loop))
+                early.append(Wish(loop, tiles, taken, around or loop))
         # A ring with copies for the next iteration of the outer loop takes shared memory during the whole outer loop.
         counts = zip(early, late, shares.slots(early), shares.slots(late), strict=True)
         wishes = [first if count >= min(ENOUGH_SLOTS, other) else then for first, then, count, other in counts]
@@ -184,110 +120,6 @@ def ring_copies(
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """A ring that is planned. Its slots take shared memory while the loop `home` runs."""
-
-    loop: scf.ForOp
-    tiles: Sequence[_Tile]
-    taken: TakenSteps | None
-    home: scf.ForOp
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of a slot."""
-        return sum(slot_bytes(each.put.result) for each in self.tiles)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """Divides shared memory among the rings of a function. Rings of loops that follow each other use the same memory."""
-
-    rooms: Sequence[int]
-    most: int
-    peak: Peak
-    deep: bool
-
-    def slots(self, wishes: Sequence[_Wish]) -> list[int]:
-        """The number of slots of each ring; 0 for a ring that does not get two slots.
-
-        Rings that are live at the same time get equal numbers as far as they fit.
-        """
-        kept = list[_Wish]()
-        for wish in wishes:
-            if self._demand([*kept, wish])([2] * (len(kept) + 1)) <= self.rooms[-1]:
-                kept.append(wish)
-        counts, demand = [2] * len(kept), self._demand(kept)
-        room = next(room for room in self.rooms if demand(counts) <= room)
-        if self.deep:
-            enough = [min(self.most, ENOUGH_SLOTS)] * len(kept)
-            many = self.rooms[: max(0, len(self.rooms) - ENOUGH_CTAS + 1)]
-            room = next((each for each in many if demand(enough) <= each), room)
-        growing = set(range(len(kept)))
-        while growing:
-            index = min(growing, key=lambda each: (counts[each], each))
-            counts[index] += 1
-            if counts[index] > self.most or demand(counts) > room:
-                counts[index] -= 1
-                growing.remove(index)
-        found = {wish.loop: count for wish, count in zip(kept, counts, strict=True)}
-        return [found.get(wish.loop, 0) for wish in wishes]
-
-    def _demand(self, wishes: Sequence[_Wish]) -> Callable[[Sequence[int]], int]:
-        """The bytes that rings need for their numbers of slots, beside everything else in their loops."""
-        copied: set[SSAValue | Operation] = {each.put.result for wish in wishes for each in wish.tiles}
-        sizes = [wish.bytes for wish in wishes]
-        beside = [
-            (self.peak(wish.home, copied), [other.home.is_ancestor(wish.home) for other in wishes]) for wish in wishes
-        ]
-
-        def demand(counts: Sequence[int]) -> int:
-            slots = [count * size for count, size in zip(counts, sizes, strict=True)]
-            most = max((peak + sum(itertools.compress(slots, live)) for peak, live in beside), default=0)
-            # Barriers stay until the kernel ends.
-            return most + BANK_LINE * len(wishes)
-
-        return demand
-
-
-def goes_to_ring(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> bool:
-    """Whether this pass copies the tile of a load, if shared memory is left."""
-    return bool(unchanged([load], loop, apart)) and _tile(loop, load, apart) is not None
-
-
-def _tile(loop: scf.ForOp, load: tt.LoadOp, apart: Container[SSAValue]) -> _Tile | None:
-    """The tile of a load, if its only use is the conversion to shared memory, and masked elements are zeros or any
-    legal codes.
-    """
-    tile, first = load.result, None
-    if isinstance(end := only_user(tile), scf.YieldOp):
-        index = position(tile, end.operands)
-        tile, first = loop.body.block.args[index + 1], loop.iter_args[index].owner
-        if not isinstance(first, tt.LoadOp) or loop.results[index].first_use or not goes_into(first, loop):
-            return None
-    user = only_user(tile)
-    turn = user if isinstance(user, tt.TransOp) else None
-    put = user if turn is None else only_user(turn.result)
-    if not isinstance(put, tt.ConvertLayoutOp) or not in_shared(put.result):
-        return None
-    along = tile_of(put.result).fast
-    along = along if turn is None else 1 - along
-    chunk = 0 if load.box is not None else chunk_of(load, along)
-    both = [load] if first is None else [load, first]
-    if not all(map(may_be_copied, both)) or (load.box is not None and loaded_along(load.result) != along):
-        return None
-    if first is not None and any(each.box is not None for each in both):
-        # No step would wait for the box that the last step copies.
-        return None
-    if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
-        return None
-    if not known_ahead(loop, addresses(load), apart, repeated=True):
-        return None
-    elsewhere = next((array_of(each.ptr) for each in both if not gives_zeros(each)), None)
-    sure = min(chunk, *(sure_chunk(each, along) for each in both))
-    return None if elsewhere and sure < chunk else _Tile(load, turn, put, elsewhere, chunk, sure, first)
-
-
-@dataclass(frozen=True, slots=True)
 class _Ring:
     """A ring of slots. The tiles of a loop are copied to it `slots - kept` steps ahead.
 
@@ -299,7 +131,7 @@ class _Ring:
     """
 
     loop: scf.ForOp
-    tiles: Sequence[_Tile]
+    tiles: Sequence[RingTile]
     taken: TakenSteps | None
     slots: int
     kept: int
@@ -366,7 +198,7 @@ class _Ring:
             if each.first is not None:
                 index = position(each.load.result, end.operands)
                 end.operands[index] = block.args[index + 1]
-            _read(each, tile)
+            each.read(tile)
         ends = [*end.operands, *(following[each] for each in shadows), goes_on, *turns]
         new = carrying(loop, [*loop.iter_args, *given], ends)
         if self.gathers:
@@ -585,16 +417,3 @@ class _Slot:
 
     tiles: tuple[SSAValue, ...]
     barrier: SSAValue | None
-
-
-def _read(tile: _Tile, slot: SSAValue) -> None:
-    """Replace the tile by the memory of its slot."""
-    if tile.turn is None:
-        Rewriter.replace_op(tile.put, [], [slot])
-    else:
-        properties = dict(tile.turn.properties)
-        turned = tt.TransOp.create(operands=[slot], result_types=[tile.put.result.type], properties=properties)
-        assert isinstance(slot.owner, Operation) and slot.owner.next_op is not None
-        Rewriter.replace_op(tile.put, [], [insert(slot.owner.next_op, turned, tile.turn).results[0]])
-        Rewriter.erase_op(tile.turn)
-    Rewriter.erase_op(tile.load)
