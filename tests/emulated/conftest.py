@@ -10,9 +10,8 @@ HERE = Path(__file__).parent
 KERNELS = ("library", "tiles", "user")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test at once: the days are dealt by a hook that may be called before those of this folder."""
     folders = {HERE / name for name in KERNELS}
-    for item in items:
-        if not folders.isdisjoint(item.path.parents) and item.get_closest_marker("sampled") is None:
-            item.add_marker(pytest.mark.sampled(7))
+    if not folders.isdisjoint(item.path.parents) and item.get_closest_marker("sampled") is None:
+        item.add_marker(pytest.mark.sampled(7))
