@@ -200,3 +200,25 @@ def test_every_third_case_takes_part(project: pytest.Pytester) -> None:
 def test_a_test_may_be_slow_as_a_whole(project: pytest.Pytester) -> None:
     project.makepyfile(test_it="import pytest\n@pytest.mark.slow\n@pytest.mark.sampled(2)\ndef test_one(): pass\n")
     assert project.runpytest_inprocess("-m", "not slow").ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_cases_of_a_folder_that_the_command_names_are_of_the_day_too(pytester: pytest.Pytester) -> None:
+    """The hook of tests/emulated, whose conftest is then loaded before the days are dealt."""
+    file = ROOT / "tests" / "emulated" / "tiles" / "test_constant_divisors.py"
+    options = (
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(ROOT),
+        "-c",
+        str(ROOT / "pyproject.toml"),
+    )
+    every, of_day = (
+        pytester.runpytest_subprocess(*options, "--day", day(0), "-m", each, file).outlines
+        for each in ("", "sampled and not slow")
+    )
+    cases, chosen = ([line for line in lines if "::test" in line] for lines in (every, of_day))
+    tests = {each.partition("[")[0] for each in cases}
+    assert {each.partition("[")[0] for each in chosen} == tests and len(chosen) < len(cases)

@@ -71,24 +71,25 @@ def test_tails(rng: np.random.Generator, depth: int, m: int, n: int, k: int) -> 
 
 
 @pytest.mark.parametrize("out", ["f32", "f16", "bf16", "e4m3", "e5m2", "s8"])
-def test_epilogues(rng: np.random.Generator, out: str) -> None:
+@pytest.mark.parametrize("m", [40, 48])
+def test_epilogues(rng: np.random.Generator, out: str, m: int) -> None:
     epilogue = Epilogue(
         scale="row", dense_scale="column", dense_bias="f32", c="f16", activation="gelu", out_scale="tensor"
     )
     problem = Problem("linear", "e2m3", "e2m1", out, bias="row", bias_element="bf16", epilogue=epilogue)
-    tiles = RegisterTiles("sm_120a", 32, 16, 64, 2, aligned_output=40 * element_type(out).bytes % COPY_CHUNK == 0)
+    tiles = RegisterTiles("sm_120a", 32, 16, 64, 2, aligned_output=m * element_type(out).bytes % COPY_CHUNK == 0)
     made, assembly = assemble_tiles(problem, tiles)
     assert assembly.clean, assembly.faults
-    s, x, _ = operands(rng, "e2m3", "e2m1", (40, 20, 256))
+    s, x, _ = operands(rng, "e2m3", "e2m1", (m, 20, 256))
     reads = {
-        "scale": rng.random(40).astype(np.float32) / 64,
+        "scale": rng.random(m).astype(np.float32) / 64,
         "dense_scale": rng.random(20).astype(np.float32),
         "dense_bias": rng.standard_normal(20).astype(np.float32),
-        "c": rng.standard_normal((20, 40)).astype(np.float16),
+        "c": rng.standard_normal((20, m)).astype(np.float16),
         "beta": 0.5,
         "out_scale": np.float32([3.0]),
     }
-    bias = rng.standard_normal(40).astype(element_type("bf16").numpy)
+    bias = rng.standard_normal(m).astype(element_type("bf16").numpy)
     y, _ = emulate(made, s, x, bias, reads)
     wanted = exact_product(np.asarray(s), x.T, bias, epilogue, {**reads, "c": reads["c"].T})
     agreement = compare(y.T, *wanted, 256, out, "fp8")
